@@ -32,8 +32,8 @@ static const char *option(const struct dpb_experiment *experiment, const char *k
 static dpb_status connect_pair(const struct dpb_experiment *experiment, const char *name,
                                uint32_t peer, bool dials, int *fd)
 {
-    const struct tcp_options tcp = {.interface = option(experiment, "interface"),
-                                    .port = strtoll(option(experiment, "port"), NULL, 10)};
+    const struct dpb_tcp_options tcp = {.interface = option(experiment, "interface"),
+                                        .port = strtoll(option(experiment, "port"), NULL, 10)};
     struct dpb_connect_peer other = {.rank = peer, .dialled = dials};
     const struct dpb_connect_args args = {.name = name,
                                           .what = "the pair",
@@ -43,7 +43,7 @@ static dpb_status connect_pair(const struct dpb_experiment *experiment, const ch
                                           .n_streams = 1,
                                           .peers = &other,
                                           .n_peers = 1};
-    DPB_TRY(tcp_connect(&dpb_host, &tcp, false, &args));
+    DPB_TRY(dpb_tcp_connect(&dpb_host, &tcp, false, &args));
     *fd = other.fds[0];
     return DPB_OK;
 }

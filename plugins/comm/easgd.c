@@ -16,21 +16,23 @@
  */
 #include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "0.9 / workers"},
-    {0}};
+static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL,
+                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
+                                                {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL,
+                                                 DPB_AVERAGING_AT(alpha),
+                                                 DPB_AVERAGING_ALPHA "0.9 / workers"},
+                                                {0}};
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .centre = true,
-                                   .alpha =
-                                       options->alpha > 0 ? options->alpha : 0.9 / args->n_workers};
+    const struct dpb_averaging_options *options = given;
+    return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
+                                       .centre = true,
+                                       .alpha = options->alpha > 0 ? options->alpha
+                                                                   : 0.9 / args->n_workers};
 }
 
-AVERAGING_PLUGIN(rule_of, .name = "easgd", .version = DPB_VERSION,
-                 .summary = "elastic averaging: replicas that a centre draws every period steps",
-                 .options = option_rows, .options_size = sizeof(struct averaging_options));
+DPB_AVERAGING_PLUGIN(
+    rule_of, .name = "easgd", .version = DPB_VERSION,
+    .summary = "elastic averaging: replicas that a centre draws every period steps",
+    .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

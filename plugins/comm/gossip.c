@@ -22,10 +22,11 @@ enum matching { RING, RANDOM };
 static const char *const matchings[] = {"ring", "random", NULL};
 
 static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"matching", DPB_OPT_CHOICE, NULL, "ring", 0, 0, matchings, AVERAGING_AT(matching),
+    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, DPB_AVERAGING_AT(period),
+     DPB_AVERAGING_PERIOD},
+    {"matching", DPB_OPT_CHOICE, NULL, "ring", 0, 0, matchings, DPB_AVERAGING_AT(matching),
      "partners: neighbours in a circle that turns, or at random"},
-    {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, AVERAGING_AT(seed), "of random partners"},
+    {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, DPB_AVERAGING_AT(seed), "of random partners"},
     {0}};
 
 /* ---- partners ------------------------------------------------------------------------------ */
@@ -36,17 +37,17 @@ static uint32_t neighbour_of(uint32_t position, uint32_t n)
     return (position ^ 1) < n ? position ^ 1 : position;
 }
 
-static uint32_t ring_partner(const struct averaging *self, uint64_t round)
+static uint32_t ring_partner(const struct dpb_averaging *self, uint64_t round)
 {
     const uint32_t n = self->comm.base.args.n_workers, turn = (uint32_t)(round % n);
     return (neighbour_of((self->comm.base.args.rank + turn) % n, n) + n - turn) % n;
 }
 
 /* Fisher and Yates. */
-static uint32_t random_partner(const struct averaging *self, uint64_t round)
+static uint32_t random_partner(const struct dpb_averaging *self, uint64_t round)
 {
     const uint32_t n = self->comm.base.args.n_workers;
-    uint32_t at[STRATEGY_WORKERS] = {0}, position = 0;
+    uint32_t at[DPB_STRATEGY_WORKERS] = {0}, position = 0;
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
     for (uint32_t i = n; i > 1; i--) {
@@ -63,17 +64,17 @@ static uint32_t random_partner(const struct averaging *self, uint64_t round)
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
+    const struct dpb_averaging_options *options = given;
     (void)args;
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .partner =
-                                       options->matching == RING ? ring_partner : random_partner,
-                                   .seed = (uint64_t)options->seed};
+    return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
+                                       .partner = options->matching == RING ? ring_partner
+                                                                            : random_partner,
+                                       .seed = (uint64_t)options->seed};
 }
 
-AVERAGING_PLUGIN(
+DPB_AVERAGING_PLUGIN(
     rule_of, .name = "gossip", .version = DPB_VERSION,
     .summary = "replicas; each round every worker averages its weights with one partner's",
-    .options = option_rows, .options_size = sizeof(struct averaging_options));
+    .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

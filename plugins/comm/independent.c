@@ -13,7 +13,7 @@
 static const struct dpb_host *host;
 
 struct independent {
-    struct strategy strategy;
+    struct dpb_strategy strategy;
     const struct dpb_queue_ops *queues;
     struct dpb_queue *queue;
     struct dpb_event *updated;
@@ -32,7 +32,7 @@ static dpb_status independent_open(const void *options, const struct dpb_comm_ar
                                    void **comm)
 {
     (void)options;
-    DPB_TRY(strategy_open(host, args, sizeof(struct independent), comm));
+    DPB_TRY(dpb_strategy_open(host, args, sizeof(struct independent), comm));
     ((struct independent *)*comm)->queues = args->device->ops;
     return DPB_OK;
 }
@@ -41,7 +41,7 @@ static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct independent *self = comm;
     void *device = self->strategy.args.device->device;
-    DPB_TRY(strategy_bind(comm, arenas, NULL, 0));
+    DPB_TRY(dpb_strategy_bind(comm, arenas, NULL, 0));
     DPB_TRY(self->queues->open(device, &self->queue));
     return self->queues->new_event(device, &self->updated);
 }
@@ -55,13 +55,13 @@ static dpb_status independent_begin(void *comm, const struct dpb_step *step)
 static dpb_status independent_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     const struct independent *self = comm;
-    const struct strategy *strategy = comm;
+    const struct dpb_strategy *strategy = comm;
     const uint64_t begin = bucket * strategy->arenas.bucket_elements;
-    const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
+    const uint64_t n = dpb_pipeline_bucket_length(&strategy->pipeline, bucket);
     if (event)
         DPB_TRY(self->queues->await(self->queue, event));
-    return strategy_enqueue_update(strategy, self->queue, bucket, (struct piece){begin, n},
-                                   strategy_own_gradients(strategy, begin));
+    return dpb_strategy_enqueue_update(strategy, self->queue, bucket, (struct dpb_piece){begin, n},
+                                       dpb_strategy_own_gradients(strategy, begin));
 }
 
 /* Enqueued updates need no help. A caller that may block waits for the last update. */
@@ -91,20 +91,20 @@ static void independent_close(void *comm)
         host->event->destroy(self->updated);
         self->queues->close(self->queue);
     }
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 static const struct dpb_comm_ops independent_ops = {.needs = independent_needs,
                                                     .open = independent_open,
-                                                    .plan = strategy_plan_own,
+                                                    .plan = dpb_strategy_plan_own,
                                                     .bind = independent_bind,
-                                                    .load = strategy_load,
+                                                    .load = dpb_strategy_load,
                                                     .close = independent_close,
                                                     .begin = independent_begin,
                                                     .ready = independent_ready,
                                                     .progress = independent_progress,
                                                     .end = independent_end,
-                                                    .publish = strategy_publish};
+                                                    .publish = dpb_strategy_publish};
 
 static const struct dpb_plugin independent = {
     DPB_PLUGIN_HEAD(COMM, independent_ops),

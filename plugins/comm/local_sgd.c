@@ -17,20 +17,21 @@
  */
 #include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AVERAGING_AT(average_state),
-     "average the optimizer's state (momentum), too"},
-    {0}};
+static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL,
+                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
+                                                {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0,
+                                                 NULL, DPB_AVERAGING_AT(average_state),
+                                                 "average the optimizer's state (momentum), too"},
+                                                {0}};
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
+    const struct dpb_averaging_options *options = given;
     (void)args;
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .average_state = options->average_state};
+    return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
+                                       .average_state = options->average_state};
 }
 
-AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
-                 .summary = "workers train alone and average their weights every period steps",
-                 .options = option_rows, .options_size = sizeof(struct averaging_options));
+DPB_AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
+                     .summary = "workers train alone and average their weights every period steps",
+                     .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

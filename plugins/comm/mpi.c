@@ -37,18 +37,18 @@
 #include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
-static const struct mpi_library *library;
+static const struct dpb_mpi_library *library;
 
 struct mpi {
-    struct strategy strategy;
+    struct dpb_strategy strategy;
     bool sharded;
-    struct sums *sums;    /* of gradients, or of a codec's messages */
-    struct sums *weights; /* with shards: of new weights */
+    struct dpb_sums *sums;    /* of gradients, or of a codec's messages */
+    struct dpb_sums *weights; /* with shards: of new weights */
 };
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
 
-static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void begin_bucket(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
     mpi->sums->ops->post(mpi->sums, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
@@ -59,41 +59,43 @@ static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *tur
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    return sums_finished(((const struct mpi *)strategy)->sums, bucket);
+    return dpb_sums_finished(((const struct mpi *)strategy)->sums, bucket);
 }
 
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
-    struct sums *sums = ((const struct mpi *)strategy)->sums;
+    struct dpb_sums *sums = ((const struct mpi *)strategy)->sums;
     (void)bucket; /* it is the oldest */
     return sums->ops->wait(sums);
 }
 
-static const struct stage stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
-                                      {update_due, strategy_update_bucket, update_wait}};
+static const struct dpb_stage stages[] = {
+    {dpb_strategy_own_ready, begin_bucket, dpb_strategy_own_wait},
+    {update_due, dpb_strategy_update_bucket, update_wait}};
 
 /* ---- with shards: the own slice updated and given, all slices here -------------------------- */
 
 /* The sum of the slice is where the bucket begins. */
-static void update_piece(const struct strategy *comm, uint64_t bucket, struct piece piece)
+static void update_piece(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
 {
-    const struct dpb_range slice = slice_of(pipeline_bucket_length(&comm->pipeline, bucket),
-                                            comm->args.rank, comm->args.n_workers);
-    strategy_update(comm, bucket, piece, strategy_own_gradients(comm, piece.begin - slice.begin));
+    const struct dpb_range slice = dpb_slice_of(dpb_pipeline_bucket_length(&comm->pipeline, bucket),
+                                                comm->args.rank, comm->args.n_workers);
+    dpb_strategy_update(comm, bucket, piece,
+                        dpb_strategy_own_gradients(comm, piece.begin - slice.begin));
 }
 
 /* The sum, and the values that MPI leaves behind it, would stay in the gaps between tensors: no
  * backward writes gradients there again. */
-static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t length)
+static void clear_sum(const struct dpb_strategy *comm, uint64_t bucket, uint64_t length)
 {
-    memset(strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements), 0,
+    memset(dpb_strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements), 0,
            length * dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
-static void update_slice(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void update_slice(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
-    if (!slices_work_on_own(strategy, bucket, turn, update_piece))
+    if (!dpb_slices_work_on_own(strategy, bucket, turn, update_piece))
         return;
     mpi->weights->ops->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements,
                             turn->length);
@@ -102,44 +104,46 @@ static void update_slice(void *strategy, uint64_t bucket, struct stage_turn *tur
 
 static bool given_due(void *strategy, uint64_t bucket)
 {
-    return sums_finished(((const struct mpi *)strategy)->weights, bucket);
+    return dpb_sums_finished(((const struct mpi *)strategy)->weights, bucket);
 }
 
 static dpb_status given_wait(void *strategy, uint64_t bucket)
 {
-    struct sums *weights = ((const struct mpi *)strategy)->weights;
+    struct dpb_sums *weights = ((const struct mpi *)strategy)->weights;
     (void)bucket; /* it is the oldest */
     return weights->ops->wait(weights);
 }
 
-static const struct stage shard_stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
-                                            {update_due, update_slice, update_wait},
-                                            {.due = given_due, .wait = given_wait}};
+static const struct dpb_stage shard_stages[] = {
+    {dpb_strategy_own_ready, begin_bucket, dpb_strategy_own_wait},
+    {update_due, update_slice, update_wait},
+    {.due = given_due, .wait = given_wait}};
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* Sums go to all as without shards. The later stages work in the last bucket alone. */
-static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
-    const struct strategy *comm = strategy;
+    const struct dpb_strategy *comm = strategy;
     turn->at = turn->length;
-    if (!strategy_is_last(comm, bucket))
+    if (!dpb_strategy_is_last(comm, bucket))
         return;
-    strategy_update_parts(comm, slices_own);
+    dpb_strategy_update_parts(comm, dpb_slices_own);
     for (uint64_t b = 0; b <= bucket; b++)
         mpi->weights->ops->post(mpi->weights, b * comm->arenas.bucket_elements,
-                                pipeline_bucket_length(&comm->pipeline, b));
+                                dpb_pipeline_bucket_length(&comm->pipeline, b));
 }
 
 static bool all_given_due(void *strategy, uint64_t bucket)
 {
-    return !strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
+    return !dpb_strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
 }
 
-static const struct stage whole_stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
-                                            {update_due, update_slices, update_wait},
-                                            {.due = all_given_due, .wait = given_wait}};
+static const struct dpb_stage whole_stages[] = {
+    {dpb_strategy_own_ready, begin_bucket, dpb_strategy_own_wait},
+    {update_due, update_slices, update_wait},
+    {.due = all_given_due, .wait = given_wait}};
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
@@ -158,47 +162,49 @@ static void mpi_memory(const void *options, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    const struct shard_options *given = options;
-    shard_memory(args, given->shard, layout, bucket_elements, memory);
-    coded_memory(args, layout, bucket_elements, CODED_SUMMED, memory);
+    const struct dpb_shard_options *given = options;
+    dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SUMMED, memory);
 }
 
 static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct shard_options *given = options;
+    const struct dpb_shard_options *given = options;
     DPB_TRY(library->open(args));
-    DPB_TRY(coded_open(host, args, sizeof(struct mpi), comm));
-    ((struct mpi *)*comm)->sharded = shard_wanted(args, given->shard);
+    DPB_TRY(dpb_coded_open(host, args, sizeof(struct mpi), comm));
+    ((struct mpi *)*comm)->sharded = dpb_shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
 static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    struct strategy *strategy = comm;
+    struct dpb_strategy *strategy = comm;
     const struct dpb_codec *codec = strategy->args.codec;
-    DPB_TRY(library->check_length(codec ? coded_sums_longest(codec, layout, want->bucket_elements)
-                                        : strategy_longest_bucket(layout, want->bucket_elements)));
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    DPB_TRY(
+        library->check_length(codec ? dpb_coded_sums_longest(codec, layout, want->bucket_elements)
+                                    : dpb_strategy_longest_bucket(layout, want->bucket_elements)));
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
-        return coded_plan(strategy, layout, CODED_SUMMED, want);
-    return ((const struct mpi *)comm)->sharded ? strategy_plan_parts(comm, layout, slices_own, want)
-                                               : DPB_OK;
+        return dpb_coded_plan(strategy, layout, DPB_CODED_SUMMED, want);
+    return ((const struct mpi *)comm)->sharded
+               ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want)
+               : DPB_OK;
 }
 
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
 {
     uint64_t bytes;
-    DPB_TRY(coded_sums_bind(&mpi->strategy, arenas, &coded_sums_in_place));
+    DPB_TRY(dpb_coded_sums_bind(&mpi->strategy, arenas, &dpb_coded_sums_in_place));
     mpi->strategy.pipeline.move = move;
-    const struct mpi_sums_args args = {.kind = MPI_KIND_SUM,
-                                       .arena = coded_memory_of(&mpi->strategy, &bytes),
-                                       .type = DPB_FP32,
-                                       .n_buckets = coded_sums_places(&mpi->strategy),
-                                       .names = coded_sums_buckets(&mpi->strategy),
-                                       .position = mpi->strategy.args.rank,
-                                       .n_members = mpi->strategy.args.n_workers};
+    const struct dpb_mpi_sums_args args = {.kind = DPB_MPI_KIND_SUM,
+                                           .arena = dpb_coded_memory_of(&mpi->strategy, &bytes),
+                                           .type = DPB_FP32,
+                                           .n_buckets = dpb_coded_sums_places(&mpi->strategy),
+                                           .names = dpb_coded_sums_buckets(&mpi->strategy),
+                                           .position = mpi->strategy.args.rank,
+                                           .n_members = mpi->strategy.args.n_workers};
     DPB_TRY(library->create(&args, &mpi->sums));
-    coded_sums_use(&mpi->strategy, mpi->sums);
+    dpb_coded_sums_use(&mpi->strategy, mpi->sums);
     return DPB_OK;
 }
 
@@ -206,25 +212,26 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
     const bool sharded = mpi->sharded, whole = sharded && mpi->strategy.args.whole;
-    struct mpi_sums_args args = {.kind = sharded && !whole ? MPI_KIND_SUM_SLICES : MPI_KIND_SUM,
-                                 .arena = arenas->gradients,
-                                 .type = arenas->layout.gradient_type,
-                                 .n_buckets = arenas->n_buckets,
-                                 .position = mpi->strategy.args.rank,
-                                 .n_members = mpi->strategy.args.n_workers};
+    struct dpb_mpi_sums_args args = {.kind = sharded && !whole ? DPB_MPI_KIND_SUM_SLICES
+                                                               : DPB_MPI_KIND_SUM,
+                                     .arena = arenas->gradients,
+                                     .type = arenas->layout.gradient_type,
+                                     .n_buckets = arenas->n_buckets,
+                                     .position = mpi->strategy.args.rank,
+                                     .n_members = mpi->strategy.args.n_workers};
     if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
     if (whole)
-        DPB_TRY(strategy_bind(&mpi->strategy, arenas, STRATEGY_STAGES(whole_stages)));
+        DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, DPB_STRATEGY_STAGES(whole_stages)));
     else
-        DPB_TRY(strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
-                              sharded ? sizeof shard_stages / sizeof *shard_stages
-                                      : sizeof stages / sizeof *stages));
+        DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
+                                  sharded ? sizeof shard_stages / sizeof *shard_stages
+                                          : sizeof stages / sizeof *stages));
     mpi->strategy.pipeline.move = move;
     DPB_TRY(library->create(&args, &mpi->sums));
     if (!sharded)
         return DPB_OK;
-    args.kind = MPI_KIND_GIVE_SLICES;
+    args.kind = DPB_MPI_KIND_GIVE_SLICES;
     args.arena = arenas->weights;
     args.type = arenas->layout.weight_type;
     return library->create(&args, &mpi->weights);
@@ -233,30 +240,30 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
 {
     const struct mpi *mpi = comm;
-    sums_begin(mpi->sums, step->step);
+    dpb_sums_begin(mpi->sums, step->step);
     if (mpi->weights)
-        sums_begin(mpi->weights, step->step);
-    return strategy_begin(comm, step);
+        dpb_sums_begin(mpi->weights, step->step);
+    return dpb_strategy_begin(comm, step);
 }
 
 static void mpi_close(void *comm)
 {
     if (!comm)
         return;
-    sums_destroy(((struct mpi *)comm)->weights);
-    sums_destroy(((struct mpi *)comm)->sums);
+    dpb_sums_destroy(((struct mpi *)comm)->weights);
+    dpb_sums_destroy(((struct mpi *)comm)->sums);
     library->close();
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
                                             .open = mpi_open,
                                             .plan = mpi_plan,
                                             .bind = mpi_bind,
-                                            .load = strategy_load,
+                                            .load = dpb_strategy_load,
                                             .begin = mpi_begin,
-                                            STRATEGY_HOOKS,
-                                            CODED_HOOKS,
+                                            DPB_STRATEGY_HOOKS,
+                                            DPB_CODED_HOOKS,
                                             .close = mpi_close};
 
 static struct dpb_plugin mpi_plugin = {
@@ -266,14 +273,14 @@ static struct dpb_plugin mpi_plugin = {
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",
-    .options = shard_option_rows,
-    .options_size = sizeof(struct shard_options),
+    .options = dpb_shard_option_rows,
+    .options_size = sizeof(struct dpb_shard_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
     host = given;
-    if (mpi_load(host, &library) != DPB_OK)
+    if (dpb_mpi_load(host, &library) != DPB_OK)
         return NULL;
     mpi_plugin.libraries = library->versions;
     return &mpi_plugin;

@@ -59,7 +59,7 @@ static const struct dpb_option options[] = {
 static struct dpb_range share_of_all(const struct dpb_comm_args *args, uint32_t owner,
                                      uint64_t bucket, uint64_t length)
 {
-    return slice_of(length, (owner + bucket) % args->n_workers, args->n_workers);
+    return dpb_slice_of(length, (owner + bucket) % args->n_workers, args->n_workers);
 }
 
 static struct dpb_range share_of_one(const struct dpb_comm_args *args, uint32_t owner,
@@ -71,44 +71,44 @@ static struct dpb_range share_of_one(const struct dpb_comm_args *args, uint32_t 
 
 /* ---- stage: sum and update the own shard's slice ------------------------------------------- */
 
-static void serve(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void serve(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
-    const struct dpb_range all = device_piece(comm, turn);
-    device_sum(comm, bucket, all);
-    device_update(comm, bucket, all);
+    struct dpb_device_strategy *comm = strategy;
+    const struct dpb_range all = dpb_device_piece(comm, turn);
+    dpb_device_sum(comm, bucket, all);
+    dpb_device_update(comm, bucket, all);
 }
 
 /* ---- stage: pull the new weights ----------------------------------------------------------- */
 
-static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void pull(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
-    device_pull(comm, bucket, device_piece(comm, turn));
+    struct dpb_device_strategy *comm = strategy;
+    dpb_device_pull(comm, bucket, dpb_device_piece(comm, turn));
 }
 
 enum { PUSH, SERVE, UPDATED, PULL, STAGES };
 
-static const struct stage stages[STAGES] = {
-    [PUSH] = {device_push_due, device_push, device_push_wait},
-    [SERVE] = {device_sum_due, serve, device_sum_wait},
-    [PULL] = {device_pull_due, pull, device_pull_wait},
+static const struct dpb_stage stages[STAGES] = {
+    [PUSH] = {dpb_device_push_due, dpb_device_push, dpb_device_push_wait},
+    [SERVE] = {dpb_device_sum_due, serve, dpb_device_sum_wait},
+    [PULL] = {dpb_device_pull_due, pull, dpb_device_pull_wait},
 };
 
-static const struct stage_flight *const flights[STAGES] = {[PUSH] = &device_pushed,
-                                                           [SERVE] = &device_summed,
-                                                           [UPDATED] = &device_updated,
-                                                           [PULL] = &device_pulled};
+static const struct dpb_stage_flight *const flights[STAGES] = {[PUSH] = &dpb_device_pushed,
+                                                               [SERVE] = &dpb_device_summed,
+                                                               [UPDATED] = &dpb_device_updated,
+                                                               [PULL] = &dpb_device_pulled};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static struct device_scheme scheme_of(const struct ps_options *given)
+static struct dpb_device_scheme scheme_of(const struct ps_options *given)
 {
-    return (struct device_scheme){.share =
-                                      given->shards == SHARDS_ONE ? share_of_one : share_of_all,
-                                  .every = 1,
-                                  .n_slots = SLOTS,
-                                  .gives_weights = true};
+    return (struct dpb_device_scheme){.share =
+                                          given->shards == SHARDS_ONE ? share_of_one : share_of_all,
+                                      .every = 1,
+                                      .n_slots = SLOTS,
+                                      .gives_weights = true};
 }
 
 static dpb_status ps_needs(const void *given, struct dpb_comm_needs *needs)
@@ -121,8 +121,8 @@ static dpb_status ps_needs(const void *given, struct dpb_comm_needs *needs)
 
 static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, void **comm)
 {
-    DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
-    ((struct device_strategy *)*comm)->scheme = scheme_of(given);
+    DPB_TRY(dpb_device_strategy_open(host, args, sizeof(struct dpb_device_strategy), comm));
+    ((struct dpb_device_strategy *)*comm)->scheme = scheme_of(given);
     return DPB_OK;
 }
 
@@ -130,35 +130,35 @@ static void ps_memory(const void *given, const struct dpb_comm_args *args,
                       const struct dpb_layout *layout, uint64_t bucket_elements,
                       struct dpb_comm_memory *memory)
 {
-    const struct device_scheme scheme = scheme_of(given);
-    memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    const struct dpb_device_scheme scheme = scheme_of(given);
+    memory->device_bytes = dpb_device_strategy_inbox(&scheme, args, layout, bucket_elements);
     if (scheme.share == share_of_all)
-        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
+        memory->state_elements = dpb_shard_elements(layout, bucket_elements, args->n_workers);
     else if (args->rank != 0)
         memory->state_elements = 0;
 }
 
-static struct dpb_range own_part(const struct strategy *base, uint64_t bucket, uint64_t length)
+static struct dpb_range own_part(const struct dpb_strategy *base, uint64_t bucket, uint64_t length)
 {
-    const struct device_strategy *comm = (const struct device_strategy *)(const void *)base;
+    const struct dpb_device_strategy *comm = (const struct dpb_device_strategy *)(const void *)base;
     return comm->scheme.share(&base->args, base->args.rank, bucket, length);
 }
 
 static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    struct device_strategy *comm = comm_;
+    struct dpb_device_strategy *comm = comm_;
     const struct dpb_comm_args *args = &comm->base.args;
     struct dpb_range first = comm->scheme.share(args, args->rank, 0, args->n_workers);
     bool shard = first.end > first.begin;
     want->weights = shard ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = DPB_MEMORY_PRIVATE;
-    device_strategy_plan(comm, layout, want);
-    return shard ? strategy_plan_parts(&comm->base, layout, own_part, want) : DPB_OK;
+    dpb_device_strategy_plan(comm, layout, want);
+    return shard ? dpb_strategy_plan_parts(&comm->base, layout, own_part, want) : DPB_OK;
 }
 
 static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return device_strategy_bind(comm, arenas, stages, flights, STAGES);
+    return dpb_device_strategy_bind(comm, arenas, stages, flights, STAGES);
 }
 
 static const struct dpb_comm_ops ps_ops = {.needs = ps_needs,
@@ -166,7 +166,7 @@ static const struct dpb_comm_ops ps_ops = {.needs = ps_needs,
                                            .open = ps_open,
                                            .plan = ps_plan,
                                            .bind = ps_bind,
-                                           DEVICE_STRATEGY_HOOKS};
+                                           DPB_DEVICE_STRATEGY_HOOKS};
 
 static const struct dpb_plugin ps_gpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),

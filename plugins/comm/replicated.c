@@ -39,31 +39,31 @@ static struct dpb_range share_of(const struct dpb_comm_args *args, uint32_t owne
 
 /* ---- stage: sum, on the owner -------------------------------------------------------------- */
 
-static void sum(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     do
-        device_sum(strategy, bucket, device_piece(strategy, turn));
+        dpb_device_sum(strategy, bucket, dpb_device_piece(strategy, turn));
     while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
 /* ---- stage: take the sum from the owner, and update behind it ------------------------------ */
 
-static void take(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void take(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
+    struct dpb_device_strategy *comm = strategy;
     do {
-        struct dpb_range piece = device_piece(comm, turn);
-        device_pull(comm, bucket, piece);
-        device_update(comm, bucket, piece);
+        struct dpb_range piece = dpb_device_piece(comm, turn);
+        dpb_device_pull(comm, bucket, piece);
+        dpb_device_update(comm, bucket, piece);
     } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
 /* ---- stage: let go of the bucket when all have taken it ------------------------------------ */
 
-static uint32_t missing_taker(const struct device_strategy *comm, uint64_t bucket)
+static uint32_t missing_taker(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
-    return device_owns(comm, comm->base.args.rank, bucket)
-               ? device_missing(comm, SIGNAL_TAKEN, false, bucket)
+    return dpb_device_owns(comm, comm->base.args.rank, bucket)
+               ? dpb_device_missing(comm, DPB_SIGNAL_TAKEN, false, bucket)
                : UINT32_MAX;
 }
 
@@ -74,46 +74,48 @@ static bool taken_due(void *strategy, uint64_t bucket)
 
 static dpb_status taken_wait(void *strategy, uint64_t bucket)
 {
-    struct device_strategy *comm = strategy;
+    struct dpb_device_strategy *comm = strategy;
     uint32_t taker = missing_taker(comm, bucket);
     if (taker == UINT32_MAX)
         return DPB_OK;
-    return device_wait_signal(comm, SIGNAL_TAKEN, taker, bucket,
-                              comm->base.arenas.layout.gradient_type, "the peer to take the sum");
+    return dpb_device_wait_signal(comm, DPB_SIGNAL_TAKEN, taker, bucket,
+                                  comm->base.arenas.layout.gradient_type,
+                                  "the peer to take the sum");
 }
 
 enum { PUSH, SUM, TAKE, UPDATED, TAKEN, STAGES };
 
-static const struct stage stages[STAGES] = {
-    [PUSH] = {device_push_due, device_push, device_push_wait},
-    [SUM] = {device_sum_due, sum, device_sum_wait},
-    [TAKE] = {device_pull_due, take, device_pull_wait},
+static const struct dpb_stage stages[STAGES] = {
+    [PUSH] = {dpb_device_push_due, dpb_device_push, dpb_device_push_wait},
+    [SUM] = {dpb_device_sum_due, sum, dpb_device_sum_wait},
+    [TAKE] = {dpb_device_pull_due, take, dpb_device_pull_wait},
     [TAKEN] = {taken_due, NULL, taken_wait},
 };
 
-static const struct stage_flight *const flights[STAGES] = {[PUSH] = &device_pushed,
-                                                           [SUM] = &device_summed,
-                                                           [TAKE] = &device_pulled,
-                                                           [UPDATED] = &device_updated};
+static const struct dpb_stage_flight *const flights[STAGES] = {[PUSH] = &dpb_device_pushed,
+                                                               [SUM] = &dpb_device_summed,
+                                                               [TAKE] = &dpb_device_pulled,
+                                                               [UPDATED] = &dpb_device_updated};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static struct device_scheme scheme_of(const struct dpb_comm_args *args)
+static struct dpb_device_scheme scheme_of(const struct dpb_comm_args *args)
 {
-    return (struct device_scheme){.share = share_of, .every = args->n_workers, .n_slots = SLOTS};
+    return (struct dpb_device_scheme){
+        .share = share_of, .every = args->n_workers, .n_slots = SLOTS};
 }
 
 static void replicated_memory(const void *options, const struct dpb_comm_args *args,
                               const struct dpb_layout *layout, uint64_t bucket_elements,
                               struct dpb_comm_memory *memory)
 {
-    const struct device_scheme scheme = scheme_of(args);
+    const struct dpb_device_scheme scheme = scheme_of(args);
     (void)options;
     if (args->codec) {
-        coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
-        memory->device_bytes = coded_longest_slot_bytes(args->codec, layout, bucket_elements);
+        dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SHARED, memory);
+        memory->device_bytes = dpb_coded_longest_slot_bytes(args->codec, layout, bucket_elements);
     } else {
-        memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+        memory->device_bytes = dpb_device_strategy_inbox(&scheme, args, layout, bucket_elements);
     }
 }
 
@@ -121,37 +123,37 @@ static dpb_status replicated_open(const void *options, const struct dpb_comm_arg
                                   void **comm)
 {
     (void)options;
-    DPB_TRY(device_coded_open(host, args, sizeof(struct device_strategy), comm));
-    ((struct device_strategy *)*comm)->scheme = scheme_of(args);
+    DPB_TRY(dpb_device_coded_open(host, args, sizeof(struct dpb_device_strategy), comm));
+    ((struct dpb_device_strategy *)*comm)->scheme = scheme_of(args);
     return DPB_OK;
 }
 
 static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
-    struct device_strategy *strategy = comm;
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    struct dpb_device_strategy *strategy = comm;
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->base.args.codec)
-        return device_coded_plan(strategy, layout, want);
-    device_strategy_plan(strategy, layout, want);
+        return dpb_device_coded_plan(strategy, layout, want);
+    dpb_device_strategy_plan(strategy, layout, want);
     return DPB_OK;
 }
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    struct device_strategy *strategy = comm;
+    struct dpb_device_strategy *strategy = comm;
     if (strategy->base.args.codec)
-        return device_coded_bind(strategy, arenas);
-    return device_strategy_bind(strategy, arenas, stages, flights, STAGES);
+        return dpb_device_coded_bind(strategy, arenas);
+    return dpb_device_strategy_bind(strategy, arenas, stages, flights, STAGES);
 }
 
-static const struct dpb_comm_ops replicated_ops = {.needs = device_strategy_needs,
+static const struct dpb_comm_ops replicated_ops = {.needs = dpb_device_strategy_needs,
                                                    .memory = replicated_memory,
                                                    .open = replicated_open,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
-                                                   DEVICE_STRATEGY_HOOKS,
-                                                   CODED_HOOKS};
+                                                   DPB_DEVICE_STRATEGY_HOOKS,
+                                                   DPB_CODED_HOOKS};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),

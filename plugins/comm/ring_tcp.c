@@ -19,39 +19,40 @@
 static const struct dpb_host *host;
 
 struct ring_tcp_options {
-    struct ring_options ring;
-    struct tcp_options tcp;
+    struct dpb_ring_options ring;
+    struct dpb_tcp_options tcp;
 };
 
 static const struct dpb_option options[] = {
-    RING_OPTION_ROWS(struct ring_tcp_options),
-    SHARD_SLOTS_OPTION_ROW(struct ring_tcp_options, ring.shard),
-    TCP_OPTION_ROWS(struct ring_tcp_options),
+    DPB_RING_OPTION_ROWS(struct ring_tcp_options),
+    DPB_SHARD_SLOTS_OPTION_ROW(struct ring_tcp_options, ring.shard),
+    DPB_TCP_OPTION_ROWS(struct ring_tcp_options),
     {0}};
 
 static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
     const struct ring_tcp_options *given = options_;
-    struct mesh_transport *transport;
-    DPB_TRY(mesh_tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
-    return ring_strategy_open(host, args, &given->ring, transport, comm);
+    struct dpb_mesh_transport *transport;
+    DPB_TRY(dpb_mesh_tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
+    return dpb_ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 
 static dpb_status ring_tcp_contract(const void *options_, const struct dpb_comm_args *args,
                                     struct dpb_contract *contract)
 {
     const struct ring_tcp_options *given = options_;
-    coded_contract(args, contract);
-    DPB_TRY(ring_strategy_check(host, &given->ring, args));
-    return args->n_workers > 1 ? tcp_check_port(host, &given->tcp, args->n_workers - 1) : DPB_OK;
+    dpb_coded_contract(args, contract);
+    DPB_TRY(dpb_ring_strategy_check(host, &given->ring, args));
+    return args->n_workers > 1 ? dpb_tcp_check_port(host, &given->tcp, args->n_workers - 1)
+                               : DPB_OK;
 }
 
 static const struct dpb_comm_ops ring_tcp_ops = {
-    .open = ring_tcp_open, .contract = ring_tcp_contract, RING_STRATEGY_HOOKS};
+    .open = ring_tcp_open, .contract = ring_tcp_contract, DPB_RING_STRATEGY_HOOKS};
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
-    .capabilities = RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_WHOLE_SHARDS,
+    .capabilities = DPB_RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_WHOLE_SHARDS,
     .name = "ring_tcp",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",

@@ -20,13 +20,13 @@
 static const struct dpb_host *host;
 
 struct ring_verbs_options {
-    struct ring_options ring;
+    struct dpb_ring_options ring;
     struct verbs_options verbs;
 };
 
 static const struct dpb_option options[] = {
-    RING_OPTION_ROWS(struct ring_verbs_options),
-    SHARD_SLOTS_OPTION_ROW(struct ring_verbs_options, ring.shard),
+    DPB_RING_OPTION_ROWS(struct ring_verbs_options),
+    DPB_SHARD_SLOTS_OPTION_ROW(struct ring_verbs_options, ring.shard),
     VERBS_OPTION_ROWS(struct ring_verbs_options),
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
      offsetof(struct ring_verbs_options, verbs.interface),
@@ -38,26 +38,26 @@ static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_ar
                                   void **comm)
 {
     const struct ring_verbs_options *given = options_;
-    struct mesh_transport *transport;
-    DPB_TRY(mesh_verbs_create(host, &given->verbs, strategy_local_rank(args), &transport));
-    return ring_strategy_open(host, args, &given->ring, transport, comm);
+    struct dpb_mesh_transport *transport;
+    DPB_TRY(mesh_verbs_create(host, &given->verbs, dpb_strategy_local_rank(args), &transport));
+    return dpb_ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 
 static dpb_status ring_verbs_contract(const void *options_, const struct dpb_comm_args *args,
                                       struct dpb_contract *contract)
 {
-    coded_contract(args, contract);
-    return ring_strategy_check(host, options_, args);
+    dpb_coded_contract(args, contract);
+    return dpb_ring_strategy_check(host, options_, args);
 }
 
 static const struct dpb_comm_ops ring_verbs_ops = {
-    .open = ring_verbs_open, .contract = ring_verbs_contract, RING_STRATEGY_HOOKS};
+    .open = ring_verbs_open, .contract = ring_verbs_contract, DPB_RING_STRATEGY_HOOKS};
 
 static char missing[512];
 
 static struct dpb_plugin ring_verbs = {
     DPB_PLUGIN_HEAD(COMM, ring_verbs_ops),
-    .capabilities = RING_STRATEGY_CAPABILITIES,
+    .capabilities = DPB_RING_STRATEGY_CAPABILITIES,
     .name = "ring_verbs",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over RDMA: scatter-reduce, then all-gather",

@@ -36,45 +36,45 @@
 static const struct dpb_host *host;
 
 struct shm {
-    struct strategy base;
-    int shard; /* shard_wanted */
+    struct dpb_strategy base;
+    int shard; /* dpb_shard_wanted */
 };
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct shard_options *given = options;
-    DPB_TRY(coded_open(host, args, sizeof(struct shm), comm));
-    ((struct shm *)*comm)->shard = shard_wanted(args, given->shard);
+    const struct dpb_shard_options *given = options;
+    DPB_TRY(dpb_coded_open(host, args, sizeof(struct shm), comm));
+    ((struct shm *)*comm)->shard = dpb_shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     const int shard = ((const struct shm *)comm)->shard;
-    struct strategy *strategy = comm;
-    if (shard == SHARD_GRADIENTS)
-        shard_plan_slots(layout, want);
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    struct dpb_strategy *strategy = comm;
+    if (shard == DPB_SHARD_GRADIENTS)
+        dpb_shard_plan_slots(layout, want);
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->args.codec)
-        return coded_plan(strategy, layout, CODED_SHARED, want);
-    if (shard == SHARD_NONE)
+        return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);
+    if (shard == DPB_SHARD_NONE)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
-    return strategy_plan_parts(strategy, layout, slices_own, want);
+    return dpb_strategy_plan_parts(strategy, layout, dpb_slices_own, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
     const int shard = ((const struct shm *)comm)->shard;
-    struct strategy *strategy = comm;
+    struct dpb_strategy *strategy = comm;
     if (strategy->args.codec)
-        return coded_bind_stages(strategy, arenas, &coded_shared);
-    if (shard == SHARD_NONE)
-        return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
-    DPB_TRY(slices_bind_shards(strategy, arenas));
-    shard_bind_slots(strategy, shard);
+        return dpb_coded_bind_stages(strategy, arenas, &dpb_coded_shared);
+    if (shard == DPB_SHARD_NONE)
+        return dpb_strategy_bind(strategy, arenas, dpb_slices_stages, DPB_SLICES_STAGES);
+    DPB_TRY(dpb_slices_bind_shards(strategy, arenas));
+    dpb_shard_bind_slots(strategy, shard);
     return DPB_OK;
 }
 
@@ -82,20 +82,20 @@ static void shm_memory(const void *options, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    const struct shard_options *given = options;
-    shard_memory(args, given->shard, layout, bucket_elements, memory);
-    coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
+    const struct dpb_shard_options *given = options;
+    dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SHARED, memory);
 }
 
 static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
                                             .open = shm_comm_open,
                                             .plan = shm_plan,
                                             .bind = shm_bind,
-                                            .load = strategy_load,
-                                            .begin = strategy_begin,
-                                            STRATEGY_HOOKS,
-                                            CODED_HOOKS,
-                                            .close = strategy_close};
+                                            .load = dpb_strategy_load,
+                                            .begin = dpb_strategy_begin,
+                                            DPB_STRATEGY_HOOKS,
+                                            DPB_CODED_HOOKS,
+                                            .close = dpb_strategy_close};
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
@@ -104,8 +104,8 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
-    .options = shard_slots_option_rows,
-    .options_size = sizeof(struct shard_options),
+    .options = dpb_shard_slots_option_rows,
+    .options_size = sizeof(struct dpb_shard_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)

@@ -24,33 +24,34 @@
 #include "lib/averaging/averaging.h"
 
 static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "1 / workers, with comm.local_centers 1 / run.learners"},
-    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AVERAGING_AT(local_centers),
+    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, DPB_AVERAGING_AT(period),
+     DPB_AVERAGING_PERIOD},
+    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, DPB_AVERAGING_AT(alpha),
+     DPB_AVERAGING_ALPHA "1 / workers, with comm.local_centers 1 / run.learners"},
+    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(local_centers),
      "learners of a place meet a centre of their own; these centres meet z"},
-    {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AVERAGING_AT(momentum_on_center),
-     "z has momentum"},
-    {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),
-     "of z, with comm.momentum_on_center"},
-    {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.49, NULL, AVERAGING_AT(restart),
+    {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,
+     DPB_AVERAGING_AT(momentum_on_center), "z has momentum"},
+    {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL,
+     DPB_AVERAGING_AT(center_momentum), "of z, with comm.momentum_on_center"},
+    {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.49, NULL, DPB_AVERAGING_AT(restart),
      "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
     {0}};
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
+    const struct dpb_averaging_options *options = given;
     const uint32_t learners = options->local_centers ? args->learners : 0;
     const double alpha = 1.0 / (learners > 0 ? learners : args->n_workers);
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .centre = true,
-                                   .alpha = options->alpha > 0 ? options->alpha : alpha,
-                                   .learners = learners,
-                                   .centre_momentum =
-                                       options->momentum_on_center ? options->center_momentum : 0.0,
-                                   .restart = options->restart};
+    return (struct dpb_averaging_rule){
+        .period = (uint64_t)options->period,
+        .centre = true,
+        .alpha = options->alpha > 0 ? options->alpha : alpha,
+        .learners = learners,
+        .centre_momentum = options->momentum_on_center ? options->center_momentum : 0.0,
+        .restart = options->restart};
 }
 
-AVERAGING_PLUGIN(rule_of, .name = "sma", .version = DPB_VERSION,
-                 .summary = "Crossbow's model averaging: replicas, and a centre with momentum",
-                 .options = option_rows, .options_size = sizeof(struct averaging_options));
+DPB_AVERAGING_PLUGIN(rule_of, .name = "sma", .version = DPB_VERSION,
+                     .summary = "Crossbow's model averaging: replicas, and a centre with momentum",
+                     .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

@@ -16,9 +16,9 @@
 
 static const struct dpb_host *host;
 
-/* Who takes part, the arenas, the signals and the stages are in struct strategy. */
+/* Who takes part, the arenas, the signals and the stages are in struct dpb_strategy. */
 struct comm {
-    struct strategy base;
+    struct dpb_strategy base;
     uint64_t sum_at; /* in the scratch memory, behind the worker's signals */
 };
 
@@ -34,57 +34,59 @@ static void *sum_from(const struct comm *comm, uint64_t element)
 
 static bool sum_due(void *comm, uint64_t bucket)
 {
-    return strategy_all_reached(comm, SIGNAL_READY, bucket);
+    return dpb_strategy_all_reached(comm, DPB_SIGNAL_READY, bucket);
 }
 
 /* Called only if nothing else can be done. Each wait has a purpose: if its deadline passes, the
  * purpose is in the message. */
 static dpb_status sum_wait(void *comm, uint64_t bucket)
 {
-    return strategy_wait_ready(comm, strategy_workers(comm), bucket);
+    return dpb_strategy_wait_ready(comm, dpb_strategy_workers(comm), bucket);
 }
 
 /* Works on elements [at, length) of the bucket, piece by piece, until it is time to return. */
-static void sum(void *comm, uint64_t bucket, struct stage_turn *turn)
+static void sum(void *comm, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    const struct strategy *base = comm;
+    const struct dpb_strategy *base = comm;
     if (turn->at == 0)
-        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+        dpb_signals_span_late_peer(&base->signals, dpb_strategy_workers(base), bucket);
     do {
         const dpb_dtype type = base->arenas.layout.gradient_type;
-        const struct piece piece = strategy_piece(base, bucket, turn->length, turn->at, type);
+        const struct dpb_piece piece =
+            dpb_strategy_piece(base, bucket, turn->length, turn->at, type);
         void *to = sum_from(comm, piece.begin);
-        strategy_sum(base, bucket, piece, &to, 1);
+        dpb_strategy_sum(base, bucket, piece, &to, 1);
         turn->at += piece.n;
     } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
     if (turn->at == turn->length)
-        signals_raise(&base->signals, SIGNAL_TAKEN, bucket);
+        dpb_signals_raise(&base->signals, DPB_SIGNAL_TAKEN, bucket);
 }
 
 static bool all_taken(void *comm, uint64_t bucket)
 {
-    return strategy_all_reached(comm, SIGNAL_TAKEN, bucket);
+    return dpb_strategy_all_reached(comm, DPB_SIGNAL_TAKEN, bucket);
 }
 
 static dpb_status wait_taken(void *comm, uint64_t bucket)
 {
-    const struct strategy *base = comm;
-    return strategy_wait(base, SIGNAL_TAKEN, strategy_workers(base), bucket,
-                         base->arenas.layout.gradient_type, "the peer to read the gradients");
+    const struct dpb_strategy *base = comm;
+    return dpb_strategy_wait(base, DPB_SIGNAL_TAKEN, dpb_strategy_workers(base), bucket,
+                             base->arenas.layout.gradient_type, "the peer to read the gradients");
 }
 
-static void update(void *comm, uint64_t bucket, struct stage_turn *turn)
+static void update(void *comm, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    const struct strategy *base = comm;
+    const struct dpb_strategy *base = comm;
     do {
         const dpb_dtype type = base->arenas.layout.weight_type;
-        const struct piece piece = strategy_piece(base, bucket, turn->length, turn->at, type);
-        strategy_update(base, bucket, piece, sum_from(comm, piece.begin));
+        const struct dpb_piece piece =
+            dpb_strategy_piece(base, bucket, turn->length, turn->at, type);
+        dpb_strategy_update(base, bucket, piece, sum_from(comm, piece.begin));
         turn->at += piece.n;
     } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
-static const struct stage stages[] = {
+static const struct dpb_stage stages[] = {
     {sum_due, sum, sum_wait}, {.due = all_taken, .wait = wait_taken}, {.work = update}};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -92,7 +94,7 @@ static const struct stage stages[] = {
 static dpb_status open_comm(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     (void)options;
-    return strategy_open(host, args, sizeof(struct comm), comm);
+    return dpb_strategy_open(host, args, sizeof(struct comm), comm);
 }
 
 /* Which memory is whose, before there is any: each worker has all weights and updates them; all
@@ -100,15 +102,15 @@ static dpb_status open_comm(const void *options, const struct dpb_comm_args *arg
 static dpb_status plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct comm *c = comm;
-    DPB_TRY(strategy_plan_replica(&c->base, layout, DPB_MEMORY_SHARED, want));
-    c->sum_at = strategy_lines(want->scratch_bytes);
+    DPB_TRY(dpb_strategy_plan_replica(&c->base, layout, DPB_MEMORY_SHARED, want));
+    c->sum_at = dpb_strategy_lines(want->scratch_bytes);
     want->scratch_bytes = c->sum_at + layout->n_elements * dpb_dtype_size(layout->gradient_type);
     return DPB_OK;
 }
 
 static dpb_status bind_arenas(void *comm, const struct dpb_arenas *arenas)
 {
-    return strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
+    return dpb_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
 }
 
 /* For `dpbench check`: the sum takes memory that grows with the model. */
@@ -126,11 +128,11 @@ static const struct dpb_comm_ops ops = {
     .open = open_comm,
     .plan = plan,
     .bind = bind_arenas,
-    .load = strategy_load,
-    .begin = strategy_begin,
-    STRATEGY_HOOKS, /* ready, progress, end, publish, taken */
+    .load = dpb_strategy_load,
+    .begin = dpb_strategy_begin,
+    DPB_STRATEGY_HOOKS, /* ready, progress, end, publish, taken */
     .memory = memory,
-    .close = strategy_close,
+    .close = dpb_strategy_close,
 };
 
 static const struct dpb_plugin plugin = {

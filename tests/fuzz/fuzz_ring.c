@@ -13,7 +13,7 @@
 enum { ELEMENTS = 96, BUCKET = 32, BUCKETS = 3, SLOTS = 4, SLOT_BYTES = 64, MOST_COMMANDS = 128 };
 
 struct member {
-    struct sums *ring;
+    struct dpb_sums *ring;
     int previous, next; /* the neighbours' ends; -1: closed */
     uint64_t step, posted, n_partial;
     float *arena, *weights; /* by malloc: a sanitizer sees what is written beyond */
@@ -23,18 +23,18 @@ struct member {
 static void member_create(struct member *member)
 {
     static const uint32_t ranks[] = {0, 1, 2};
-    struct mesh_transport *transport;
+    struct dpb_mesh_transport *transport;
     int in[2], out[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0);
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out) == 0);
     const int fds[] = {out[0], in[0]}; /* links to the next member and to the one before */
-    FUZZ_CHECK(mesh_tcp_create_connected(fuzz_host(), 1, fds, &transport) == DPB_OK);
+    FUZZ_CHECK(dpb_mesh_tcp_create_connected(fuzz_host(), 1, fds, &transport) == DPB_OK);
     *member = (struct member){.previous = in[1], .next = out[1]};
     member->arena = calloc(ELEMENTS, sizeof *member->arena);
     member->weights = calloc(ELEMENTS, sizeof *member->weights);
     member->inbox = calloc(SLOTS, SLOT_BYTES);
     FUZZ_CHECK(member->arena && member->weights && member->inbox);
-    const struct ring_args args = {
+    const struct dpb_ring_args args = {
         .host = fuzz_host(),
         .transport = transport,
         .members = {.name = "fuzz", .members = ranks, .n_members = 3, .position = 1},
@@ -47,12 +47,12 @@ static void member_create(struct member *member)
         .shards = {.arena = member->weights, .type = DPB_FP32},
         .n_buckets = 2 * BUCKETS,
         .bucket_elements = BUCKET};
-    FUZZ_CHECK(ring_create(&args, &member->ring) == DPB_OK);
+    FUZZ_CHECK(dpb_ring_create(&args, &member->ring) == DPB_OK);
 }
 
 static void member_destroy(struct member *member)
 {
-    sums_destroy(member->ring);
+    dpb_sums_destroy(member->ring);
     if (member->previous >= 0)
         close(member->previous);
     if (member->next >= 0)
@@ -71,18 +71,18 @@ static void say(int fd, const void *bytes, size_t n)
 /* What the member before would send for its place in the ring, and what the input changes of it. */
 static void say_chunk(struct member *member, struct fuzz_input *input)
 {
-    uint8_t form = fuzz_byte(input), bytes[MESH_HEADER_BYTES + SLOT_BYTES] = {0};
+    uint8_t form = fuzz_byte(input), bytes[DPB_MESH_HEADER_BYTES + SLOT_BYTES] = {0};
     const bool gives = member->posted > BUCKETS;
     uint32_t bucket = form & 3, round = (form >> 2) % 4, chunk = 0;
     round = gives ? 2 + round % 2 : round;
     const uint32_t slice = (3 - round) % 3;
     uint64_t begin = BUCKET * slice / 3, end = BUCKET * (slice + 1) / 3;
-    struct mesh_label label = {.kind = round < 2 || gives ? RING_PARTIAL : RING_SUM,
-                               .bucket = bucket + (gives ? BUCKETS : 0),
-                               .exchange = member->step,
-                               .at_bytes = (bucket * BUCKET + begin) * sizeof(float),
-                               .bytes = (end - begin) * sizeof(float)};
-    if (label.kind == RING_PARTIAL)
+    struct dpb_mesh_label label = {.kind = round < 2 || gives ? DPB_RING_PARTIAL : DPB_RING_SUM,
+                                   .bucket = bucket + (gives ? BUCKETS : 0),
+                                   .exchange = member->step,
+                                   .at_bytes = (bucket * BUCKET + begin) * sizeof(float),
+                                   .bytes = (end - begin) * sizeof(float)};
+    if (label.kind == DPB_RING_PARTIAL)
         label.at_bytes = member->n_partial++ % SLOTS * SLOT_BYTES;
     if (form & 16)
         label.exchange += fuzz_byte(input);
@@ -96,27 +96,27 @@ static void say_chunk(struct member *member, struct fuzz_input *input)
         label.kind = fuzz_byte(input) % 4;
     }
     label.word = (uint64_t)round << 32 | chunk;
-    mesh_write_header(bytes, &label);
+    dpb_mesh_write_header(bytes, &label);
     say(member->previous, bytes,
-        MESH_HEADER_BYTES + (label.bytes < SLOT_BYTES ? label.bytes : SLOT_BYTES));
+        DPB_MESH_HEADER_BYTES + (label.bytes < SLOT_BYTES ? label.bytes : SLOT_BYTES));
 }
 
 static void post(struct member *member)
 {
-    if (member->posted == 2 * BUCKETS && sums_finished(member->ring, 2 * BUCKETS - 1)) {
-        sums_begin(member->ring, ++member->step);
+    if (member->posted == 2 * BUCKETS && dpb_sums_finished(member->ring, 2 * BUCKETS - 1)) {
+        dpb_sums_begin(member->ring, ++member->step);
         member->posted = 0;
     }
-    if (member->posted < BUCKETS && sums_has_place(member->ring))
+    if (member->posted < BUCKETS && dpb_sums_has_place(member->ring))
         member->ring->ops->post(member->ring, BUCKET * member->posted++, BUCKET);
-    else if (member->posted < 2 * BUCKETS && sums_finished(member->ring, BUCKETS - 1))
-        ring_give(member->ring, BUCKET * (member->posted++ - BUCKETS), BUCKET);
+    else if (member->posted < 2 * BUCKETS && dpb_sums_finished(member->ring, BUCKETS - 1))
+        dpb_ring_give(member->ring, BUCKET * (member->posted++ - BUCKETS), BUCKET);
 }
 
 static void command(struct member *member, struct fuzz_input *input)
 {
-    uint8_t what = fuzz_byte(input), credit[MESH_HEADER_BYTES];
-    struct mesh_label label = {.kind = RING_CREDIT};
+    uint8_t what = fuzz_byte(input), credit[DPB_MESH_HEADER_BYTES];
+    struct dpb_mesh_label label = {.kind = DPB_RING_CREDIT};
     int *end = what & 8 ? &member->previous : &member->next;
     struct fuzz_input raw;
     switch (what % 8) {
@@ -126,7 +126,7 @@ static void command(struct member *member, struct fuzz_input *input)
         break;
     case 1:
         label.word = fuzz_byte(input);
-        mesh_write_header(credit, &label);
+        dpb_mesh_write_header(credit, &label);
         say(member->next, credit, sizeof credit);
         break;
     case 2:
@@ -150,12 +150,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dpb_status status = DPB_OK;
     fuzz_begin();
     member_create(&member);
-    sums_begin(member.ring, 0);
+    dpb_sums_begin(member.ring, 0);
     for (int i = 0; i < MOST_COMMANDS && input.size > 0 && status == DPB_OK; i++) {
         command(&member, &input);
         for (bool moved = true; moved && status == DPB_OK;)
             status = member.ring->ops->move(member.ring, INT64_MAX, &moved);
-        if (member.step == 0 && sums_finished(member.ring, 0))
+        if (member.step == 0 && dpb_sums_finished(member.ring, 0))
             fuzz_used();
     }
     member_destroy(&member);

@@ -32,8 +32,8 @@ static void read_machines(uint32_t n_ranks)
 
 static void read_interface(bool one_machine)
 {
-    struct interface found = {0};
-    if (interface_find(fuzz_host(), text, one_machine, &found) == DPB_OK) {
+    struct dpb_interface found = {0};
+    if (dpb_interface_find(fuzz_host(), text, one_machine, &found) == DPB_OK) {
         FUZZ_CHECK(found.name[0] != '\0' && found.address[0] != '\0' && found.socket_bytes > 0);
         fuzz_used();
     } else {

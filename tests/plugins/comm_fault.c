@@ -31,16 +31,16 @@ static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu"
 struct options {
     struct fault_options fault;
     int inner;
-    struct ring_options ring; /* these two are those of ring_tcp */
-    struct tcp_options tcp;
+    struct dpb_ring_options ring; /* these two are those of ring_tcp */
+    struct dpb_tcp_options tcp;
 };
 
 static const struct dpb_option option_rows[] = {
     FAULT_ROWS(struct options, fault, hooks),
     {"inner", DPB_OPT_CHOICE, NULL, "shm", 0, 0, inner_names, offsetof(struct options, inner),
      "the strategy that does the work"},
-    RING_OPTION_ROWS(struct options),
-    TCP_OPTION_ROWS(struct options),
+    DPB_RING_OPTION_ROWS(struct options),
+    DPB_TCP_OPTION_ROWS(struct options),
     {0},
 };
 
@@ -58,7 +58,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
     static struct hierarchical_options over_tcp;
     static struct ps_cpu_options served;
     static const int shards_on_all = 0, no_shards = 0;
-    static const struct averaging_options averaging = {.period = 4};
+    static const struct dpb_averaging_options averaging = {.period = 4};
     char file[64];
     const char *name = FAULT_INNER;
     snprintf(file, sizeof file, "comm_%s", name);

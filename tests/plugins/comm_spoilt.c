@@ -1,7 +1,7 @@
 /*
- * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging/averaging.h (comm.inner) with a mistake, which
- * a proof must find. The strategy is the real one; what queues and the optimizer do for it is wrong
- * from exchange `from` on, up to exchange `until`.
+ * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging/averaging.h (comm.inner) with a
+ * mistake, which a proof must find. The strategy is the real one; what queues and the optimizer do
+ * for it is wrong from exchange `from` on, up to exchange `until`.
  *
  *   lost         the last worker does not update bucket 0
  *   doubled      it does so twice
@@ -24,7 +24,7 @@ static const char *const mistakes[] = {"none",      "lost",    "doubled", "coeff
 static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", NULL};
 
 struct options {
-    struct averaging_options inner;
+    struct dpb_averaging_options inner;
     int name, mistake;
     bool on_host;
     int64_t from, until;

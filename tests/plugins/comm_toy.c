@@ -77,7 +77,7 @@ static const struct dpb_option option_table[] = {
     {0}};
 
 struct toy {
-    struct strategy base;
+    struct dpb_strategy base;
     struct options options;
     float *sums[2];    /* of the step at hand, of the step before */
     float *residual;   /* lossy */
@@ -128,7 +128,7 @@ static void unlock(const struct toy *toy)
 
 /* ---- work on a bucket ---------------------------------------------------------------------- */
 
-static void update(const struct toy *toy, uint64_t bucket, struct piece piece, float *weights,
+static void update(const struct toy *toy, uint64_t bucket, struct dpb_piece piece, float *weights,
                    const float *gradients)
 {
     struct dpb_step step = toy->base.step;
@@ -143,7 +143,7 @@ static void update(const struct toy *toy, uint64_t bucket, struct piece piece, f
 }
 
 /* All gradients of the bucket, less what kind and mistake leave out. */
-static void sum(const struct toy *toy, uint64_t bucket, struct piece piece, float *to)
+static void sum(const struct toy *toy, uint64_t bucket, struct dpb_piece piece, float *to)
 {
     const struct dpb_comm_args *args = &toy->base.args;
     const uint32_t left_out = toy->options.kind == PARTIAL && args->n_workers > 1
@@ -155,16 +155,16 @@ static void sum(const struct toy *toy, uint64_t bucket, struct piece piece, floa
         float factor = rank == left_out ? 0.0F : 1.0F;
         factor *= wrong(toy, LOST) && last ? 0.0F : 1.0F;
         factor *= wrong(toy, DOUBLED) && last ? 2.0F : 1.0F;
-        const float *from = strategy_gradients(&toy->base, rank, piece.begin);
+        const float *from = dpb_strategy_gradients(&toy->base, rank, piece.begin);
         for (uint64_t i = 0; i < piece.n; i++)
             to[i] += factor * from[i];
     }
 }
 
 /* Gradients and residual become what is sent, in place, and a new residual. */
-static void encode(const struct toy *toy, struct piece piece)
+static void encode(const struct toy *toy, struct dpb_piece piece)
 {
-    float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+    float *gradients = dpb_strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
     float *residual = toy->residual + piece.begin;
     for (uint64_t i = 0; i < piece.n; i++) {
         const bool sent = (piece.begin + i + (uint64_t)toy->steps) % 2 == 0;
@@ -174,7 +174,7 @@ static void encode(const struct toy *toy, struct piece piece)
     }
 }
 
-static void average_with_centre(const struct toy *toy, struct piece piece)
+static void average_with_centre(const struct toy *toy, struct dpb_piece piece)
 {
     const float alpha = 0.25F;
     float *x = (float *)toy->base.arenas.weights + piece.begin;
@@ -186,10 +186,10 @@ static void average_with_centre(const struct toy *toy, struct piece piece)
     }
 }
 
-static void work_alone(const struct toy *toy, uint64_t bucket, struct piece piece)
+static void work_alone(const struct toy *toy, uint64_t bucket, struct dpb_piece piece)
 {
     float *own = toy->base.arenas.weights;
-    const float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+    const float *gradients = dpb_strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
     lock(toy);
     if (toy->options.kind == ASYNC) {
         update(toy, bucket, piece, model_of(toy), gradients);
@@ -201,12 +201,13 @@ static void work_alone(const struct toy *toy, uint64_t bucket, struct piece piec
     unlock(toy);
 }
 
-static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
+static void work_together(struct toy *toy, uint64_t bucket, struct dpb_piece piece)
 {
     float *own = toy->base.arenas.weights, *now = toy->sums[0] + piece.begin;
     float *before = toy->sums[1] + piece.begin;
     if (toy->options.kind == PERIODIC) {
-        const float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+        const float *gradients =
+            dpb_strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
         update(toy, bucket, piece, own, gradients);
         return;
     }
@@ -224,7 +225,7 @@ static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
     memcpy(before, now, piece.n * sizeof *now);
 }
 
-static void work_by_mean(struct toy *toy, uint64_t bucket, struct piece piece)
+static void work_by_mean(struct toy *toy, uint64_t bucket, struct dpb_piece piece)
 {
     float *mean = toy->sums[0] + piece.begin;
     float *own = (float *)toy->base.arenas.weights + piece.begin;
@@ -244,38 +245,38 @@ static void work_by_mean(struct toy *toy, uint64_t bucket, struct piece piece)
 
 /* ---- stages -------------------------------------------------------------------------------- */
 
-static struct rank_set needed(const struct toy *toy)
+static struct dpb_rank_set needed(const struct toy *toy)
 {
-    return waits(toy) ? strategy_workers(&toy->base) : strategy_self(&toy->base);
+    return waits(toy) ? dpb_strategy_workers(&toy->base) : dpb_strategy_self(&toy->base);
 }
 
-static struct piece whole(const struct toy *toy, uint64_t bucket, uint64_t length)
+static struct dpb_piece whole(const struct toy *toy, uint64_t bucket, uint64_t length)
 {
-    return (struct piece){bucket * toy->base.arenas.bucket_elements, length};
+    return (struct dpb_piece){bucket * toy->base.arenas.bucket_elements, length};
 }
 
-static void encode_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void encode_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct toy *toy = strategy;
     if (toy->options.kind == LOSSY)
         encode(toy, whole(toy, bucket, turn->length));
-    signals_raise(&toy->base.signals, SIGNAL_PUSHED, bucket);
+    dpb_signals_raise(&toy->base.signals, DPB_SIGNAL_PUSHED, bucket);
     turn->at = turn->length;
 }
 
 static bool apply_due(void *strategy, uint64_t bucket)
 {
     const struct toy *toy = strategy;
-    return signals_reached(&toy->base.signals, SIGNAL_PUSHED, needed(toy), bucket);
+    return dpb_signals_reached(&toy->base.signals, DPB_SIGNAL_PUSHED, needed(toy), bucket);
 }
 
 static dpb_status apply_wait(void *strategy, uint64_t bucket)
 {
-    return strategy_wait(strategy, SIGNAL_PUSHED, needed(strategy), bucket, DPB_FP32,
-                         "the peer's gradients");
+    return dpb_strategy_wait(strategy, DPB_SIGNAL_PUSHED, needed(strategy), bucket, DPB_FP32,
+                             "the peer's gradients");
 }
 
-static void apply_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void apply_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct toy *toy = strategy;
     if (toy->options.kind == MEAN)
@@ -284,7 +285,7 @@ static void apply_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
         work_together(toy, bucket, whole(toy, bucket, turn->length));
     else
         work_alone(toy, bucket, whole(toy, bucket, turn->length));
-    signals_raise(&toy->base.signals, SIGNAL_REDUCED, bucket);
+    dpb_signals_raise(&toy->base.signals, DPB_SIGNAL_REDUCED, bucket);
     turn->at = turn->length;
 }
 
@@ -298,27 +299,27 @@ static bool meets(const struct toy *toy)
 static bool average_due(void *strategy, uint64_t bucket)
 {
     const struct toy *toy = strategy;
-    return signals_reached(&toy->base.signals, SIGNAL_REDUCED, needed(toy), bucket);
+    return dpb_signals_reached(&toy->base.signals, DPB_SIGNAL_REDUCED, needed(toy), bucket);
 }
 
 static dpb_status average_wait(void *strategy, uint64_t bucket)
 {
-    return strategy_wait(strategy, SIGNAL_REDUCED, needed(strategy), bucket, DPB_FP32,
-                         "the peer's weights");
+    return dpb_strategy_wait(strategy, DPB_SIGNAL_REDUCED, needed(strategy), bucket, DPB_FP32,
+                             "the peer's weights");
 }
 
-static void average_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void average_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct toy *toy = strategy;
-    const struct piece piece = whole(toy, bucket, turn->length);
+    const struct dpb_piece piece = whole(toy, bucket, turn->length);
     const uint32_t n = toy->base.args.n_workers;
     for (uint64_t i = 0; i < turn->length && meets(toy); i++) {
         float all = 0;
         for (uint32_t rank = 0; rank < n; rank++)
-            all += ((const float *)strategy_weights(&toy->base, rank, piece.begin))[i];
+            all += ((const float *)dpb_strategy_weights(&toy->base, rank, piece.begin))[i];
         toy->sums[0][piece.begin + i] = all / (float)n;
     }
-    signals_raise(&toy->base.signals, SIGNAL_GATHERED, bucket);
+    dpb_signals_raise(&toy->base.signals, DPB_SIGNAL_GATHERED, bucket);
     turn->at = turn->length;
 }
 
@@ -326,35 +327,36 @@ static void average_work(void *strategy, uint64_t bucket, struct stage_turn *tur
 static bool take_due(void *strategy, uint64_t bucket)
 {
     const struct toy *toy = strategy;
-    return signals_reached(&toy->base.signals, SIGNAL_GATHERED, needed(toy), bucket);
+    return dpb_signals_reached(&toy->base.signals, DPB_SIGNAL_GATHERED, needed(toy), bucket);
 }
 
 static dpb_status take_wait(void *strategy, uint64_t bucket)
 {
-    return strategy_wait(strategy, SIGNAL_GATHERED, needed(strategy), bucket, DPB_FP32,
-                         "the peer to read");
+    return dpb_strategy_wait(strategy, DPB_SIGNAL_GATHERED, needed(strategy), bucket, DPB_FP32,
+                             "the peer to read");
 }
 
-static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void take_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct toy *toy = strategy;
-    const struct piece piece = whole(toy, bucket, turn->length);
+    const struct dpb_piece piece = whole(toy, bucket, turn->length);
     if (meets(toy))
         memcpy((float *)toy->base.arenas.weights + piece.begin, toy->sums[0] + piece.begin,
                turn->length * sizeof(float));
     turn->at = turn->length;
 }
 
-static const struct stage stages[] = {{strategy_own_ready, encode_work, strategy_own_wait},
-                                      {apply_due, apply_work, apply_wait},
-                                      {average_due, average_work, average_wait},
-                                      {take_due, take_work, take_wait}};
+static const struct dpb_stage stages[] = {
+    {dpb_strategy_own_ready, encode_work, dpb_strategy_own_wait},
+    {apply_due, apply_work, apply_wait},
+    {average_due, average_work, average_wait},
+    {take_due, take_work, take_wait}};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status toy_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    DPB_TRY(strategy_open(host, args, sizeof(struct toy), comm));
+    DPB_TRY(dpb_strategy_open(host, args, sizeof(struct toy), comm));
     ((struct toy *)*comm)->options = *(const struct options *)options;
     return DPB_OK;
 }
@@ -422,7 +424,7 @@ static dpb_status toy_plan(void *comm, const struct dpb_layout *layout, struct d
     struct toy *toy = comm;
     if (layout->weight_type != DPB_FP32 || layout->gradient_type != DPB_FP32)
         return host->fail(DPB_UNSUPPORTED, "comm toy: fp32 alone");
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->contract = contract_of(toy, &want->contract);
     if (toy->options.mistake == BOOKLESS) {
@@ -443,7 +445,7 @@ static dpb_status toy_bind(void *comm, const struct dpb_arenas *arenas)
     for (int i = 0; i < 3; i++)
         if (!(*buffers[i] = host->alloc(arenas->layout.n_elements * sizeof(float))))
             return DPB_NO_MEMORY;
-    return strategy_bind(comm, arenas, stages, 4);
+    return dpb_strategy_bind(comm, arenas, stages, 4);
 }
 
 /* What is on its way is of another model. */
@@ -464,7 +466,7 @@ static dpb_status toy_load(void *comm)
 static dpb_status toy_begin(void *comm, const struct dpb_step *step)
 {
     ((struct toy *)comm)->steps += 1;
-    return strategy_begin(comm, step);
+    return dpb_strategy_begin(comm, step);
 }
 
 static dpb_status toy_state(void *comm, struct dpb_saved *saved)
@@ -542,12 +544,12 @@ static void toy_close(void *comm)
     host->release(toy->sums[0], bytes);
     host->release(toy->sums[1], bytes);
     host->release(toy->residual, bytes);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 #define TOY_HOOKS                                                                               \
     .open = toy_open, .plan = toy_plan, .bind = toy_bind, .load = toy_load, .begin = toy_begin, \
-    .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end,                \
+    .ready = dpb_strategy_ready, .progress = dpb_strategy_progress, .end = dpb_strategy_end,    \
     .publish = toy_publish, .books = toy_books, .close = toy_close
 
 static const struct dpb_comm_ops toy_ops = {TOY_HOOKS, .state = toy_state};

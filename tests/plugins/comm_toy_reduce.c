@@ -37,23 +37,23 @@ static const struct dpb_option option_table[] = {
 
 static int64_t n_exchanges; /* of bucket 0 in this process */
 
-static bool wrong(const struct reduce_bucket *bucket, enum mistake mistake)
+static bool wrong(const struct dpb_reduce_bucket *bucket, enum mistake mistake)
 {
     const struct options *options = bucket->options;
     return (enum mistake)options->mistake == mistake && n_exchanges > options->from;
 }
 
-static float *values_of(const struct reduce_bucket *bucket)
+static float *values_of(const struct dpb_reduce_bucket *bucket)
 {
     return bucket->residual ? bucket->residual : bucket->gradients;
 }
 
-static bool is_sent(const struct reduce_bucket *bucket, uint64_t i)
+static bool is_sent(const struct dpb_reduce_bucket *bucket, uint64_t i)
 {
     return !bucket->residual || i % 2 == (uint64_t)bucket->state[0] % 2;
 }
 
-static dpb_status add(struct reduce_bucket *bucket)
+static dpb_status add(struct dpb_reduce_bucket *bucket)
 {
     memset(bucket->gradients, 0, bucket->n * sizeof(float));
     for (uint32_t rank = 0; rank < bucket->n_workers; rank++) {
@@ -65,7 +65,7 @@ static dpb_status add(struct reduce_bucket *bucket)
     return DPB_OK;
 }
 
-static dpb_status send_values(struct reduce_bucket *bucket)
+static dpb_status send_values(struct dpb_reduce_bucket *bucket)
 {
     const bool last = bucket->number == 0 && bucket->rank + 1 == bucket->n_workers;
     float *values = values_of(bucket), *message = bucket->message;
@@ -83,10 +83,10 @@ static dpb_status send_values(struct reduce_bucket *bucket)
         values[i] = 0.0F;
         n++;
     }
-    return reduce_gather(bucket, n * sizeof *message, add);
+    return dpb_reduce_gather(bucket, n * sizeof *message, add);
 }
 
-static dpb_status agree(struct reduce_bucket *bucket)
+static dpb_status agree(struct dpb_reduce_bucket *bucket)
 {
     n_exchanges += bucket->number == 0;
     bucket->state[0] += 1.0F;
@@ -97,9 +97,9 @@ static dpb_status agree(struct reduce_bucket *bucket)
         return DPB_OK;
     *(float *)bucket->message = bucket->state[0] * (float)(bucket->rank + 1);
     if (wrong(bucket, TWICE))
-        DPB_TRY(reduce_sum(bucket, 1, send_values));
+        DPB_TRY(dpb_reduce_sum(bucket, 1, send_values));
     const uint64_t n = wrong(bucket, OTHER) && bucket->rank > 0 ? 2 : 1;
-    return reduce_sum(bucket, wrong(bucket, LONG) ? bucket->n + 100 : n, send_values);
+    return dpb_reduce_sum(bucket, wrong(bucket, LONG) ? bucket->n + 100 : n, send_values);
 }
 
 static uint64_t one(const void *options, uint64_t n)
@@ -108,7 +108,7 @@ static uint64_t one(const void *options, uint64_t n)
     return 1;
 }
 
-static const struct reduce_strategy toy = {
+static const struct dpb_reduce_strategy toy = {
     .reduce = agree, .residual = RESIDUAL, .state_elements = one, .roundings = ROUNDINGS};
-REDUCE_PLUGIN(toy, .name = TOY, .version = "1", .summary = "for tests of contracts",
-              .options = option_table, .options_size = sizeof(struct options));
+DPB_REDUCE_PLUGIN(toy, .name = TOY, .version = "1", .summary = "for tests of contracts",
+                  .options = option_table, .options_size = sizeof(struct options));

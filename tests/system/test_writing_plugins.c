@@ -313,13 +313,13 @@ TEST(test_reductions_refused)
         const char *file, *from, *to, *words[3];
     } rows[] = {
         {"comm_peaks.c",
-         "REDUCE_PLUGIN(peaks, .name = \"peaks\"",
+         "DPB_REDUCE_PLUGIN(peaks, .name = \"peaks\"",
          "static const struct dpb_option rows[] = {{.name = \"port\"}, {0}};\n"
-         "REDUCE_PLUGIN(peaks, .options = rows, .name = \"refused\"",
+         "DPB_REDUCE_PLUGIN(peaks, .options = rows, .name = \"refused\"",
          {"option 'port', too", "another name"}},
         {"comm_one_late.c",
-         ".late = 1};\nREDUCE_PLUGIN(one_late, .name = \"one_late\"",
-         ".late = 1, .residual = true};\nREDUCE_PLUGIN(one_late, .name = \"refused\"",
+         ".late = 1};\nDPB_REDUCE_PLUGIN(one_late, .name = \"one_late\"",
+         ".late = 1, .residual = true};\nDPB_REDUCE_PLUGIN(one_late, .name = \"refused\"",
          {"`late` and `residual`", "exclude each other"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -425,23 +425,23 @@ TEST(test_forgetful)
          {"step 0: device 'forgets' has ended its backward", "in 0 of 1 buckets"}},
         {3,
          1,
-         "c->sum_at = strategy",
-         "want->bucket_elements = 0;\n    c->sum_at = strategy",
+         "c->sum_at = dpb_strategy",
+         "want->bucket_elements = 0;\n    c->sum_at = dpb_strategy",
          {"comm 'forgets': its plan has buckets of no elements"}},
         {3,
          1,
-         "c->sum_at = strategy",
-         "want->weights = DPB_MEMORY_NONE;\n    c->sum_at = strategy",
+         "c->sum_at = dpb_strategy",
+         "want->weights = DPB_MEMORY_NONE;\n    c->sum_at = dpb_strategy",
          {"comm 'forgets': its plan has no memory for a worker's weights"}},
         {3,
          1,
-         "c->sum_at = strategy",
-         "want->gradients = DPB_MEMORY_NONE;\n    c->sum_at = strategy",
+         "c->sum_at = dpb_strategy",
+         "want->gradients = DPB_MEMORY_NONE;\n    c->sum_at = dpb_strategy",
          {"comm 'forgets': its plan has no memory for a worker's gradients"}},
         {3,
          1,
-         "c->sum_at = strategy",
-         "want->contract.roundings = c->base.args.rank;\n    c->sum_at = strategy",
+         "c->sum_at = dpb_strategy",
+         "want->contract.roundings = c->base.args.rank;\n    c->sum_at = dpb_strategy",
          {"the ranks differ in contract: rank 0 has ", "roundings 1, "}},
     };
     char *base = read_text("base.ini"), *bare = replaced(base, "batch = 8\n", "");
@@ -501,7 +501,7 @@ static const struct misfit {
     {0, NULL, ".build = build,", "", {"hook build", "'perceptron'", "missing"}},
     {1, NULL, ".fetch = fetch,", "", {"hook fetch", "'csv'", "missing"}},
     {2, NULL, ".forward = forward,", "", {"hook forward", "'one_layer'", "missing"}},
-    {3, NULL, ".load = strategy_load,", "", {"hook load", "'sum_all'", "missing"}},
+    {3, NULL, ".load = dpb_strategy_load,", "", {"hook load", "'sum_all'", "missing"}},
     {3, NULL, "HEAD(COMM", "HEAD(DATA", {"kind is 1 (data)", "3 (comm)"}},
     {0,
      "include/dpbench/plugin.h",
@@ -679,27 +679,27 @@ static const struct mistake {
      {"FAILED   dense", "is nan, should be"}},
     {3,
      "piece, &to, 1);",
-     "(struct piece){piece.begin, piece.n - 1}, &to, 1);",
+     "(struct dpb_piece){piece.begin, piece.n - 1}, &to, 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
     {3,
      "static const struct dpb_comm_ops ops = {",
      "static dpb_status no_event(void *comm, struct dpb_event **done)\n"
      "{\n    (void)comm, (void)done;\n    return DPB_OK;\n}\n\n"
-     "#define strategy_end no_event\n\nstatic const struct dpb_comm_ops ops = {",
+     "#define dpb_strategy_end no_event\n\nstatic const struct dpb_comm_ops ops = {",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "gives no event `done` by its `end`"}},
     {4,
-     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "static struct dpb_averaging_rule every_period(const void *given, const struct dpb_comm_args "
      "*args)\n"
      "{\n    const struct options *options = given;\n    (void)args;\n"
-     "    return (struct averaging_rule){",
-     "static uint32_t next(const struct averaging *self, uint64_t round)\n"
+     "    return (struct dpb_averaging_rule){",
+     "static uint32_t next(const struct dpb_averaging *self, uint64_t round)\n"
      "{\n    (void)round;\n    return (self->comm.base.args.rank + 1) % 3;\n}\n\n"
-     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "static struct dpb_averaging_rule every_period(const void *given, const struct dpb_comm_args "
      "*args)\n"
      "{\n    const struct options *options = given;\n    (void)args;\n"
-     "    return (struct averaging_rule){.partner = next, ",
+     "    return (struct dpb_averaging_rule){.partner = next, ",
      "run.workers=3 comm.bucket=1",
      {"FAILED   3 workers, buckets of one element", "in round 0 the partner of rank "}},
     {5, "value - float_of(halves[i]);", "0;", "", {"FAILED   books", "is sent and"}},

@@ -1,6 +1,7 @@
 /*
  * averaging_oracle.h - local_sgd, easgd, sma and gossip as their papers write them: all workers one
- * after the other, in float64, a vector at a time. Shares nothing with plugins/lib/averaging/averaging.c.
+ * after the other, in float64, a vector at a time. Shares nothing with
+ * plugins/lib/averaging/averaging.c.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -74,7 +74,7 @@ struct seat {
 static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, uint32_t n_workers,
                            int shards, uint64_t bucket)
 {
-    static const struct averaging_options averaging = {.period = 1, .restart = 0.2};
+    static const struct dpb_averaging_options averaging = {.period = 1, .restart = 0.2};
     const void *options = strcmp(name, "sma") == 0 ? (const void *)&averaging : &shards;
     const struct dpb_layout layout = {
         .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
@@ -221,7 +221,7 @@ TEST(test_refusals)
     assert_null(comm);
     close_seat(&seat);
     /* A centre is one array more. */
-    const struct averaging_options averaging = {.period = 1, .alpha = 0.01};
+    const struct dpb_averaging_options averaging = {.period = 1, .alpha = 0.01};
     open_seat(&seat, "sma", 0, 2, 0);
     args = seat.args;
     args.n_workers = DPB_SUM_SOURCES;

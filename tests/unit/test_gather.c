@@ -13,22 +13,22 @@
 #include "lib/tcp/tcp_frames.h"
 #include "train/experiment.h"
 
-enum { MEMBERS = 3, BUCKETS = 2, CONTENT = 64, SLOT = sizeof(struct coded_message) + CONTENT };
-enum { SLOTS = MEMBERS * GATHER_BANKS * BUCKETS };
+enum { MEMBERS = 3, BUCKETS = 2, CONTENT = 64, SLOT = sizeof(struct dpb_coded_message) + CONTENT };
+enum { SLOTS = MEMBERS * DPB_GATHER_BANKS * BUCKETS };
 
 static uint8_t memory[SLOTS][SLOT] __attribute__((aligned(64)));
 
 /* Rank 0. Rank 1 is the next one, rank 2 the one before. */
 struct duel {
-    struct strategy strategy;
-    struct doorbell *doorbell;
-    struct gather *gather;
+    struct dpb_strategy strategy;
+    struct dpb_doorbell *doorbell;
+    struct dpb_gather *gather;
     int next, previous; /* the test's ends */
 };
 
 static void duel_begin(struct duel *duel)
 {
-    struct mesh_transport *transport;
+    struct dpb_mesh_transport *transport;
     int in[2], out[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
@@ -37,20 +37,20 @@ static void duel_begin(struct duel *duel)
     duel->strategy.args.n_workers = MEMBERS;
     duel->strategy.arenas.n_buckets = BUCKETS;
     const int fds[] = {out[0], in[0]};
-    assert_int_equal(mesh_tcp_create_connected(&dpb_host, 1, fds, &transport), DPB_OK);
-    const struct gather_args args = {
+    assert_int_equal(dpb_mesh_tcp_create_connected(&dpb_host, 1, fds, &transport), DPB_OK);
+    const struct dpb_gather_args args = {
         .strategy = &duel->strategy,
         .slots = {memory, SLOT},
         .transport = transport,
         .members = {.name = "duel", .n_members = MEMBERS, .doorbell = duel->doorbell}};
-    assert_int_equal(gather_create(&args, &duel->gather), DPB_OK);
+    assert_int_equal(dpb_gather_create(&args, &duel->gather), DPB_OK);
     dpb_first_error_clear();
 }
 
 static void duel_end(struct duel *duel)
 {
-    gather_destroy(duel->gather);
-    doorbell_close(duel->doorbell);
+    dpb_gather_destroy(duel->gather);
+    dpb_doorbell_close(duel->doorbell);
     close(duel->next);
     close(duel->previous);
     dpb_first_error_clear();
@@ -60,45 +60,46 @@ static dpb_status duel_move(struct duel *duel)
 {
     dpb_status status = DPB_OK;
     for (bool moved = true; moved && status == DPB_OK;)
-        status = gather_move(duel->gather, INT64_MAX, &moved);
+        status = dpb_gather_move(duel->gather, INT64_MAX, &moved);
     return status;
 }
 
-static struct mesh_label label_of(uint32_t origin, uint64_t exchange, uint32_t bucket)
+static struct dpb_mesh_label label_of(uint32_t origin, uint64_t exchange, uint32_t bucket)
 {
-    return (struct mesh_label){.bucket = bucket,
-                               .exchange = exchange,
-                               .at_bytes = gather_slot(BUCKETS, origin, exchange, bucket) * SLOT +
-                                           sizeof(struct coded_message),
-                               .bytes = CONTENT,
-                               .word = origin};
+    return (struct dpb_mesh_label){.bucket = bucket,
+                                   .exchange = exchange,
+                                   .at_bytes =
+                                       dpb_gather_slot(BUCKETS, origin, exchange, bucket) * SLOT +
+                                       sizeof(struct dpb_coded_message),
+                                   .bytes = CONTENT,
+                                   .word = origin};
 }
 
-static void say(int fd, const struct mesh_label *label)
+static void say(int fd, const struct dpb_mesh_label *label)
 {
-    uint8_t frame[TCP_FRAME_BYTES + CONTENT];
-    mesh_write_header(frame, label);
-    memset(frame + TCP_FRAME_BYTES, (int)(label->word * 16 + label->exchange + 1), CONTENT);
+    uint8_t frame[DPB_TCP_FRAME_BYTES + CONTENT];
+    dpb_mesh_write_header(frame, label);
+    memset(frame + DPB_TCP_FRAME_BYTES, (int)(label->word * 16 + label->exchange + 1), CONTENT);
     assert_int_equal(write(fd, frame, sizeof frame), sizeof frame);
 }
 
 /* The next message that rank 1 gets is this one. */
-static void expect_sent(struct duel *duel, struct mesh_label label)
+static void expect_sent(struct duel *duel, struct dpb_mesh_label label)
 {
-    uint8_t frame[TCP_FRAME_BYTES + CONTENT], header[TCP_FRAME_BYTES];
+    uint8_t frame[DPB_TCP_FRAME_BYTES + CONTENT], header[DPB_TCP_FRAME_BYTES];
     assert_int_equal(duel_move(duel), DPB_OK);
-    mesh_write_header(header, &label);
+    dpb_mesh_write_header(header, &label);
     assert_int_equal(recv(duel->next, frame, sizeof frame, MSG_DONTWAIT), sizeof frame);
     assert_memory_equal(frame, header, sizeof header);
-    assert_int_equal(frame[TCP_FRAME_BYTES], label.word * 16 + label.exchange + 1);
+    assert_int_equal(frame[DPB_TCP_FRAME_BYTES], label.word * 16 + label.exchange + 1);
 }
 
 static void post(struct duel *duel, uint64_t exchange, uint64_t bucket)
 {
-    struct coded_message *own = (void *)memory[gather_slot(BUCKETS, 0, exchange, bucket)];
+    struct dpb_coded_message *own = (void *)memory[dpb_gather_slot(BUCKETS, 0, exchange, bucket)];
     own->bytes = CONTENT;
     memset(own->content, (int)exchange + 1, CONTENT);
-    gather_post(duel->gather, bucket);
+    dpb_gather_post(duel->gather, bucket);
 }
 
 /* Exchanges of bucket 1, none of bucket 0. At times rank 2 is an exchange ahead. Then its message
@@ -108,7 +109,7 @@ TEST(test_exchanges)
     struct duel duel;
     duel_begin(&duel);
     for (uint64_t s = 0; s < 7; s++) {
-        const struct mesh_label of_next = label_of(1, s, 1), of_previous = label_of(2, s, 1);
+        const struct dpb_mesh_label of_next = label_of(1, s, 1), of_previous = label_of(2, s, 1);
         const bool ahead = s % 3 == 1;
         if (ahead) {
             say(duel.previous, &of_previous);
@@ -120,12 +121,13 @@ TEST(test_exchanges)
             say(duel.previous, &of_previous);
             expect_sent(&duel, of_previous);
         }
-        assert_false(gather_finished(duel.gather, 1));
+        assert_false(dpb_gather_finished(duel.gather, 1));
         say(duel.previous, &of_next); /* goes no further: rank 1 has made it */
         assert_int_equal(duel_move(&duel), DPB_OK);
-        assert_true(gather_finished(duel.gather, 1));
+        assert_true(dpb_gather_finished(duel.gather, 1));
         for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-            const struct coded_message *message = (void *)memory[gather_slot(BUCKETS, rank, s, 1)];
+            const struct dpb_coded_message *message =
+                (void *)memory[dpb_gather_slot(BUCKETS, rank, s, 1)];
             assert_int_equal(message->bytes, CONTENT);
             assert_int_equal(message->content[CONTENT - 1], rank * 16 + s + 1);
         }
@@ -164,13 +166,13 @@ TEST(test_refused)
         for (uint64_t s = 0; s < 2; s++) {
             post(&duel, s, 0);
             for (uint32_t origin = 1; origin < MEMBERS - (s == 1); origin++) {
-                const struct mesh_label label = label_of(origin, s, 0);
+                const struct dpb_mesh_label label = label_of(origin, s, 0);
                 say(duel.previous, &label);
             }
             assert_int_equal(duel_move(&duel), DPB_OK);
-            assert_true(gather_finished(duel.gather, 0) == (s == 0));
+            assert_true(dpb_gather_finished(duel.gather, 0) == (s == 0));
         }
-        struct mesh_label label = label_of(bad[i].origin, bad[i].exchange, bad[i].bucket);
+        struct dpb_mesh_label label = label_of(bad[i].origin, bad[i].exchange, bad[i].bucket);
         label.kind = bad[i].kind;
         label.at_bytes += (uint64_t)bad[i].more_bytes_at;
         label.bytes = bad[i].bytes > 0 ? bad[i].bytes : CONTENT;
@@ -185,7 +187,7 @@ TEST(test_refused)
 
 static dpb_status wait_for_first(void *gather)
 {
-    return gather_wait(gather, 0);
+    return dpb_gather_wait(gather, 0);
 }
 
 /* The loop's thread has a bucket for the one that waits for the messages of another. */

@@ -44,8 +44,8 @@ static int enter_namespace(void **state)
 
 static void expect(const char *wanted, bool one_machine, const char *name, const char *address)
 {
-    struct interface found;
-    if (interface_find(&dpb_host, wanted, one_machine, &found) != DPB_OK)
+    struct dpb_interface found;
+    if (dpb_interface_find(&dpb_host, wanted, one_machine, &found) != DPB_OK)
         fail_msg("'%s': %s", wanted, dpb_first_error(NULL));
     if (strcmp(found.name, name) != 0 || strcmp(found.address, address) != 0)
         fail_msg("'%s' is %s %s, not %s %s", wanted, found.name, found.address, name, address);
@@ -56,9 +56,9 @@ static void expect(const char *wanted, bool one_machine, const char *name, const
 
 static void expect_refused(const char *wanted, const char *word)
 {
-    struct interface found = {.name = "as it was"};
+    struct dpb_interface found = {.name = "as it was"};
     dpb_first_error_clear();
-    assert_int_equal(interface_find(&dpb_host, wanted, false, &found), DPB_USAGE);
+    assert_int_equal(dpb_interface_find(&dpb_host, wanted, false, &found), DPB_USAGE);
     assert_string_equal(found.name, "as it was");
     if (!strstr(dpb_first_error(NULL), word))
         fail_msg("'%s': '%s' is not in: %s", wanted, word, dpb_first_error(NULL));

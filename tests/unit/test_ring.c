@@ -16,7 +16,7 @@
 #include "lib/test.h"
 #include "train/experiment.h"
 
-enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = RING_CREDIT + 2 /* one of them is none */ };
+enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = DPB_RING_CREDIT + 2 /* one of them is none */ };
 
 static uint32_t seed;
 
@@ -30,7 +30,7 @@ static uint32_t draw(uint32_t n)
 
 /* A message under way. When it was delivered its sender is not told at once. */
 struct parcel {
-    struct mesh_label label;
+    struct dpb_mesh_label label;
     const void *payload;
     bool delivered;
 };
@@ -39,38 +39,38 @@ struct parcel {
 struct way {
     struct line *to;
     uint32_t back;
-    struct parcel parcels[MESH_QUEUE];
+    struct parcel parcels[DPB_MESH_QUEUE];
     uint32_t n_parcels;
     uint64_t n_come[KINDS]; /* from there to here */
 };
 
 struct line {
-    struct mesh_transport base;
+    struct dpb_mesh_transport base;
     uint32_t member;
-    struct mesh *mesh;
+    struct dpb_mesh *mesh;
     struct way ways[2]; /* by link: to the next member, to the one before */
 };
 
-static struct line *line_of(const struct mesh_transport *transport)
+static struct line *line_of(const struct dpb_mesh_transport *transport)
 {
     return (struct line *)(uintptr_t)transport;
 }
 
-static dpb_status line_connect(struct mesh_transport *transport, const struct mesh_args *args,
-                               struct mesh *mesh)
+static dpb_status line_connect(struct dpb_mesh_transport *transport,
+                               const struct dpb_mesh_args *args, struct dpb_mesh *mesh)
 {
     (void)args;
     line_of(transport)->mesh = mesh;
     return DPB_OK;
 }
 
-static uint32_t line_room(const struct mesh_transport *transport, uint32_t link)
+static uint32_t line_room(const struct dpb_mesh_transport *transport, uint32_t link)
 {
-    return MESH_QUEUE - line_of(transport)->ways[link].n_parcels;
+    return DPB_MESH_QUEUE - line_of(transport)->ways[link].n_parcels;
 }
 
-static void line_send(struct mesh_transport *transport, uint32_t link,
-                      const struct mesh_label *label, const void *payload)
+static void line_send(struct dpb_mesh_transport *transport, uint32_t link,
+                      const struct dpb_mesh_label *label, const void *payload)
 {
     struct way *way = &line_of(transport)->ways[link];
     way->parcels[way->n_parcels++] = (struct parcel){.label = *label, .payload = payload};
@@ -83,15 +83,15 @@ static dpb_status deliver(struct way *way, struct parcel *parcel)
 {
     struct line *to = way->to;
     const uint32_t sender = at_work;
-    const struct mesh_label *label = &parcel->label;
+    const struct dpb_mesh_label *label = &parcel->label;
     uint64_t *n_come = &to->ways[way->back].n_come[label->kind];
     void *memory;
-    DPB_TRY(mesh_begins(to->mesh, way->back, (*n_come)++, label, &memory));
+    DPB_TRY(dpb_mesh_begins(to->mesh, way->back, (*n_come)++, label, &memory));
     if (label->bytes > 0)
         memcpy(memory, parcel->payload, label->bytes);
     parcel->delivered = true;
     at_work = to->member;
-    mesh_arrives(to->mesh, way->back, label);
+    dpb_mesh_arrives(to->mesh, way->back, label);
     at_work = sender;
     return DPB_OK;
 }
@@ -106,7 +106,7 @@ static struct parcel *choose(struct way *way)
     return NULL;
 }
 
-static dpb_status line_move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
+static dpb_status line_move(struct dpb_mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct way *way = &line_of(transport)->ways[draw(2)];
     (void)until_ns;
@@ -121,30 +121,30 @@ static dpb_status line_move(struct mesh_transport *transport, int64_t until_ns, 
     return parcel ? deliver(way, parcel) : DPB_OK;
 }
 
-static uint32_t line_n_watched(const struct mesh_transport *transport)
+static uint32_t line_n_watched(const struct dpb_mesh_transport *transport)
 {
     (void)transport;
     return 0;
 }
 
-static bool line_watch(struct mesh_transport *transport, struct pollfd *fds)
+static bool line_watch(struct dpb_mesh_transport *transport, struct pollfd *fds)
 {
     (void)transport, (void)fds;
     return true;
 }
 
-static void line_close(struct mesh_transport *transport, bool through)
+static void line_close(struct dpb_mesh_transport *transport, bool through)
 {
     (void)transport, (void)through;
 }
 
-static const struct mesh_transport_ops line_ops = {.connect = line_connect,
-                                                   .room = line_room,
-                                                   .send = line_send,
-                                                   .move = line_move,
-                                                   .n_watched = line_n_watched,
-                                                   .watch = line_watch,
-                                                   .close = line_close};
+static const struct dpb_mesh_transport_ops line_ops = {.connect = line_connect,
+                                                       .room = line_room,
+                                                       .send = line_send,
+                                                       .move = line_move,
+                                                       .n_watched = line_n_watched,
+                                                       .watch = line_watch,
+                                                       .close = line_close};
 
 /* A wait is told, and ends at once. */
 static dpb_status end_wait(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
@@ -197,7 +197,7 @@ struct world {
     uint64_t n_elements, bucket_elements, n_buckets;
     uint32_t ranks[MAX_MEMBERS];
     struct line lines[MAX_MEMBERS];
-    struct sums *rings[MAX_MEMBERS];
+    struct dpb_sums *rings[MAX_MEMBERS];
     void *arenas[MAX_MEMBERS], *weights[MAX_MEMBERS], *inboxes[MAX_MEMBERS], *given[MAX_MEMBERS];
     void *old_weights[MAX_MEMBERS];
     uint64_t posted[MAX_MEMBERS], steps[MAX_MEMBERS];
@@ -232,7 +232,8 @@ static void make_weights(void *owner, uint64_t bucket, uint64_t begin, uint64_t 
     const struct maker *maker = owner;
     const struct world *w = maker->world;
     const uint64_t first = bucket * w->bucket_elements;
-    const struct dpb_range own = ring_owned(bucket_length(w, bucket), maker->member, w->n_members);
+    const struct dpb_range own =
+        dpb_ring_owned(bucket_length(w, bucket), maker->member, w->n_members);
     double *weights = w->weights[maker->member];
     assert_true(begin >= first + own.begin && begin + n <= first + own.end);
     for (uint64_t i = begin; i < begin + n; i++) {
@@ -272,31 +273,31 @@ static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
     }
     join(w);
     for (uint32_t m = 0; m < w->n_members; m++) {
-        struct ring_args args = {.host = &w->host,
-                                 .transport = &w->lines[m].base,
-                                 .members = {.name = "test",
-                                             .members = w->ranks,
-                                             .n_members = w->n_members,
-                                             .position = m},
-                                 .memory = {.arena = w->arenas[m],
-                                            .arena_bytes = bytes,
-                                            .inbox = w->inboxes[m],
-                                            .n_slots = n_slots,
-                                            .slot_bytes = slot_bytes},
-                                 .type = w->type,
-                                 .n_buckets = n_posts(w),
-                                 .bucket_elements = w->bucket_elements};
+        struct dpb_ring_args args = {.host = &w->host,
+                                     .transport = &w->lines[m].base,
+                                     .members = {.name = "test",
+                                                 .members = w->ranks,
+                                                 .n_members = w->n_members,
+                                                 .position = m},
+                                     .memory = {.arena = w->arenas[m],
+                                                .arena_bytes = bytes,
+                                                .inbox = w->inboxes[m],
+                                                .n_slots = n_slots,
+                                                .slot_bytes = slot_bytes},
+                                     .type = w->type,
+                                     .n_buckets = n_posts(w),
+                                     .bucket_elements = w->bucket_elements};
         if (w->shape != SUMS)
-            args.shards = (struct ring_shards){
+            args.shards = (struct dpb_ring_shards){
                 w->weights[m], DPB_FP64, w->shape == GIVEN ? NULL : make_weights, &w->makers[m]};
-        assert_int_equal(ring_create(&args, &w->rings[m]), DPB_OK);
+        assert_int_equal(dpb_ring_create(&args, &w->rings[m]), DPB_OK);
     }
 }
 
 static void close_world(struct world *w)
 {
     for (uint32_t m = 0; m < w->n_members; m++) {
-        sums_destroy(w->rings[m]);
+        dpb_sums_destroy(w->rings[m]);
         free(w->arenas[m]);
         free(w->given[m]);
         free(w->weights[m]);
@@ -356,7 +357,7 @@ static void expect_sums(const struct world *w)
 static bool is_done(const struct world *w, uint32_t m)
 {
     return w->posted[m] == n_posts(w) &&
-           (w->n_buckets == 0 || sums_finished(w->rings[m], n_posts(w) - 1));
+           (w->n_buckets == 0 || dpb_sums_finished(w->rings[m], n_posts(w) - 1));
 }
 
 /* The member has all sums. Others may have given long ago: here all weights are still old. */
@@ -364,7 +365,7 @@ static void update(struct world *w, uint32_t m)
 {
     assert_memory_equal(w->weights[m], w->old_weights[m], w->n_elements * sizeof(double));
     for (uint64_t bucket = 0; bucket < w->n_buckets; bucket++) {
-        const struct dpb_range own = ring_owned(bucket_length(w, bucket), m, w->n_members);
+        const struct dpb_range own = dpb_ring_owned(bucket_length(w, bucket), m, w->n_members);
         make_weights(&w->makers[m], bucket, bucket * w->bucket_elements + own.begin,
                      own.end - own.begin);
     }
@@ -374,12 +375,12 @@ static void post_or_give(struct world *w, uint32_t m)
 {
     const uint64_t bucket = w->posted[m] % w->n_buckets, n = bucket_length(w, bucket);
     const bool gives = w->posted[m] >= w->n_buckets;
-    if (gives && !sums_finished(w->rings[m], w->n_buckets - 1))
+    if (gives && !dpb_sums_finished(w->rings[m], w->n_buckets - 1))
         return;
     if (gives && bucket == 0)
         update(w, m);
     w->posted[m]++;
-    (gives ? ring_give : w->rings[m]->ops->post)(w->rings[m], bucket * w->bucket_elements, n);
+    (gives ? dpb_ring_give : w->rings[m]->ops->post)(w->rings[m], bucket * w->bucket_elements, n);
 }
 
 /* A turn of one member: it may begin the exchange, have a bucket ready, or move. */
@@ -392,9 +393,9 @@ static void turn(struct world *w, uint32_t m, uint64_t step)
         w->posted[m] = 0;
         fill(w, m);
         memcpy(w->old_weights[m], w->weights[m], w->n_elements * sizeof(double));
-        sums_begin(w->rings[m], step);
+        dpb_sums_begin(w->rings[m], step);
     }
-    if (w->posted[m] < n_posts(w) && sums_has_place(w->rings[m]) && draw(4) == 0)
+    if (w->posted[m] < n_posts(w) && dpb_sums_has_place(w->rings[m]) && draw(4) == 0)
         post_or_give(w, m);
     assert_int_equal(w->rings[m]->ops->move(w->rings[m], INT64_MAX, &moved), DPB_OK);
 }
@@ -491,14 +492,14 @@ TEST(test_ahead_by_a_step)
 
 /* ---- what does not belong to the exchange -------------------------------------------------- */
 
-#define LABEL(STEP, BUCKET, ROUND, CHUNK, KIND, AT_BYTES, BYTES)                             \
-    {                                                                                        \
-        .kind = RING_##KIND, .bucket = (BUCKET), .exchange = (STEP), .at_bytes = (AT_BYTES), \
-        .bytes = (BYTES), .word = (uint64_t)(ROUND) << 32 | (CHUNK)                          \
+#define LABEL(STEP, BUCKET, ROUND, CHUNK, KIND, AT_BYTES, BYTES)                                 \
+    {                                                                                            \
+        .kind = DPB_RING_##KIND, .bucket = (BUCKET), .exchange = (STEP), .at_bytes = (AT_BYTES), \
+        .bytes = (BYTES), .word = (uint64_t)(ROUND) << 32 | (CHUNK)                              \
     }
 
 struct wrong {
-    struct mesh_label label;
+    struct dpb_mesh_label label;
     const char *words[3];
 };
 
@@ -525,7 +526,7 @@ static const struct wrong wrongs[] = {
     {LABEL(6, 0, 0, 0, PARTIAL, 0, UINT64_C(1) << 63), {"a slot of the inbox"}},
     {LABEL(6, 0, 0, 0, PARTIAL, 32, 64), {"a slot of the inbox"}},
     {LABEL(6, 0, 1, 0, SUM, 0, 64), {"exchange 6"}},
-    {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 64}, {"exchange 5"}},
+    {{.kind = DPB_RING_CREDIT + 1, .exchange = 5, .bytes = 64}, {"exchange 5"}},
 };
 
 /* Bucket 0 is given, so weights come in round 1 alone, in chunks of 8. */
@@ -535,20 +536,20 @@ static const struct wrong given_wrongs[] = {
     {LABEL(5, 0, 1, 4, PARTIAL, 0, 64), {"chunk 4", "chunks below 4"}},
 };
 
-/* What mesh_begins says of a message from member 1 to member 0, of two. */
-static dpb_status begin(const struct world *w, const struct mesh_label *label)
+/* What dpb_mesh_begins says of a message from member 1 to member 0, of two. */
+static dpb_status begin(const struct world *w, const struct dpb_mesh_label *label)
 {
     void *memory;
-    return mesh_begins(w->lines[0].mesh, 1, w->lines[0].ways[1].n_come[label->kind], label,
-                       &memory);
+    return dpb_mesh_begins(w->lines[0].mesh, 1, w->lines[0].ways[1].n_come[label->kind], label,
+                           &memory);
 }
 
 /* And all of it comes. */
-static void come(struct world *w, const struct mesh_label *label)
+static void come(struct world *w, const struct dpb_mesh_label *label)
 {
     assert_int_equal(begin(w, label), DPB_OK);
     w->lines[0].ways[1].n_come[label->kind]++;
-    mesh_arrives(w->lines[0].mesh, 1, label);
+    dpb_mesh_arrives(w->lines[0].mesh, 1, label);
 }
 
 static void expect_refused(const struct wrong *wrong, enum shape shape)
@@ -557,8 +558,8 @@ static void expect_refused(const struct wrong *wrong, enum shape shape)
         .n_members = 2, .shape = shape, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
     dpb_status first;
     open_world(&w, 4, 64);
-    sums_begin(w.rings[0], 5);
-    (shape == GIVEN ? ring_give : w.rings[0]->ops->post)(w.rings[0], 0, 64);
+    dpb_sums_begin(w.rings[0], 5);
+    (shape == GIVEN ? dpb_ring_give : w.rings[0]->ops->post)(w.rings[0], 0, 64);
     dpb_first_error_clear();
     assert_int_equal(begin(&w, &wrong->label), DPB_FAILED);
     assert_non_null(strstr(dpb_first_error(&first), "rank 11 sent"));
@@ -582,16 +583,16 @@ TEST(test_refusals)
  * be wrong when its bucket is there. */
 TEST(test_late_refusals)
 {
-    static const struct mesh_label once = LABEL(5, 0, 0, 0, PARTIAL, 0, 64);
-    static const struct mesh_label again = LABEL(5, 0, 0, 0, PARTIAL, 64, 64);
-    static const struct mesh_label early = LABEL(5, 1, 0, 0, PARTIAL, 128, 60);
+    static const struct dpb_mesh_label once = LABEL(5, 0, 0, 0, PARTIAL, 0, 64);
+    static const struct dpb_mesh_label again = LABEL(5, 0, 0, 0, PARTIAL, 64, 64);
+    static const struct dpb_mesh_label early = LABEL(5, 1, 0, 0, PARTIAL, 128, 60);
     dpb_status first;
     bool moved;
     for (int i = 0; i < 3; i++) {
         struct world w = {
             .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
         open_world(&w, 8, 64);
-        sums_begin(w.rings[0], 5);
+        dpb_sums_begin(w.rings[0], 5);
         w.rings[0]->ops->post(w.rings[0], 0, 64);
         come(&w, i < 2 ? &once : &early);
         if (i == 0)
@@ -617,7 +618,7 @@ TEST(test_waits)
     struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 64, .bucket_elements = 64};
     dpb_status first;
     open_world(&w, 4, 64);
-    sums_begin(w.rings[0], 5);
+    dpb_sums_begin(w.rings[0], 5);
     w.rings[0]->ops->post(w.rings[0], 0, 64);
     assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_TIMEOUT);
     assert_string_equal(dpb_first_error(&first),
@@ -625,13 +626,13 @@ TEST(test_waits)
                         "in the ring: exchange 5, bucket 0, rank 11, 256 bytes");
     dpb_first_error_clear();
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
-        const struct mesh_label label = LABEL(5, 0, 0, chunk, PARTIAL, 64 * chunk, 64);
+        const struct dpb_mesh_label label = LABEL(5, 0, 0, chunk, PARTIAL, 64 * chunk, 64);
         come(&w, &label);
     }
     assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_TIMEOUT);
     assert_non_null(strstr(dpb_first_error(&first), "sums (all-gather) from the rank before"));
     dpb_first_error_clear();
-    mesh_leaves(w.lines[0].mesh, 1);
+    dpb_mesh_leaves(w.lines[0].mesh, 1);
     assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_PEER);
     assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before exchange 5"));
     dpb_first_error_clear();

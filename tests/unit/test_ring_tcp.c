@@ -25,47 +25,47 @@ static char inbox[SLOTS * SLOT_BYTES] __attribute__((aligned(64)));
 
 /* ---- a ring of all ranks of a job ---------------------------------------------------------- */
 
-static struct tcp_options options = {.streams = 3, .interface = "127.0.0.1"};
+static struct dpb_tcp_options options = {.streams = 3, .interface = "127.0.0.1"};
 static const struct dpb_host *host = &dpb_host;
 
-static dpb_status open_ring(const char *name, struct sums **ring)
+static dpb_status open_ring(const char *name, struct dpb_sums **ring)
 {
     static uint32_t members[TRIAL_RANKS];
-    struct mesh_transport *transport;
+    struct dpb_mesh_transport *transport;
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
         members[rank] = rank;
-    DPB_TRY(mesh_tcp_create(host, &options, true, &transport));
-    const struct ring_args args = {.host = host,
-                                   .transport = transport,
-                                   .members = {.name = name,
-                                               .members = members,
-                                               .n_members = dpb_world.n_ranks,
-                                               .position = dpb_world.rank},
-                                   .memory = {.arena = arena,
-                                              .arena_bytes = sizeof arena,
-                                              .inbox = inbox,
-                                              .n_slots = SLOTS,
-                                              .slot_bytes = SLOT_BYTES},
-                                   .type = DPB_FP32,
-                                   .n_buckets = (N + BUCKET - 1) / BUCKET,
-                                   .bucket_elements = BUCKET};
-    return ring_create(&args, ring);
+    DPB_TRY(dpb_mesh_tcp_create(host, &options, true, &transport));
+    const struct dpb_ring_args args = {.host = host,
+                                       .transport = transport,
+                                       .members = {.name = name,
+                                                   .members = members,
+                                                   .n_members = dpb_world.n_ranks,
+                                                   .position = dpb_world.rank},
+                                       .memory = {.arena = arena,
+                                                  .arena_bytes = sizeof arena,
+                                                  .inbox = inbox,
+                                                  .n_slots = SLOTS,
+                                                  .slot_bytes = SLOT_BYTES},
+                                       .type = DPB_FP32,
+                                       .n_buckets = (N + BUCKET - 1) / BUCKET,
+                                       .bucket_elements = BUCKET};
+    return dpb_ring_create(&args, ring);
 }
 
 /* Integers, so that the sum does not depend on its order. */
-static dpb_status reduce(struct sums *ring, uint64_t step)
+static dpb_status reduce(struct dpb_sums *ring, uint64_t step)
 {
     uint32_t n = dpb_world.n_ranks;
     uint64_t n_buckets = (N + BUCKET - 1) / BUCKET;
     for (uint64_t i = 0; i < N; i++)
         arena[i] = (float)((i * 7 + step + dpb_world.rank * 3) % 101);
-    sums_begin(ring, step);
+    dpb_sums_begin(ring, step);
     for (uint64_t b = 0; b < n_buckets; b++)
         ring->ops->post(ring, b * BUCKET, b + 1 < n_buckets ? BUCKET : N - b * BUCKET);
-    while (!sums_finished(ring, n_buckets - 1)) {
+    while (!dpb_sums_finished(ring, n_buckets - 1)) {
         bool moved;
         DPB_TRY(ring->ops->move(ring, INT64_MAX, &moved));
-        if (!moved && !sums_finished(ring, n_buckets - 1))
+        if (!moved && !dpb_sums_finished(ring, n_buckets - 1))
             DPB_TRY(ring->ops->wait(ring));
     }
     for (uint64_t i = 0; i < N; i++) {
@@ -88,14 +88,14 @@ static dpb_status meets(struct trial_scratch *scratch)
     int before = count_fds();
     (void)scratch;
     for (int opening = 0; opening < 2; opening++) {
-        struct sums *ring;
+        struct dpb_sums *ring;
         DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
         /* To the next, from the one before, and one that watches these. */
         RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
         DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));
-        sums_destroy(ring);
+        dpb_sums_destroy(ring);
         RANK_CHECK(count_fds() == before);
     }
     return DPB_OK;
@@ -187,7 +187,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     pthread_t thread;
     static struct dpb_store_ops store;
     static struct dpb_host patient;
-    struct sums *ring;
+    struct dpb_sums *ring;
     store = dpb_store;
     store.get = get_late;
     patient = dpb_host;
@@ -203,7 +203,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
         scratch->numbers[1] = (uint64_t)(dpb_now_ns() - told_ns);
     DPB_TRY(reduce(ring, 0));
     DPB_TRY(dpb_store_barrier("over", 0));
-    sums_destroy(ring);
+    dpb_sums_destroy(ring);
     if (dpb_world.rank == 0)
         pthread_join(thread, NULL);
     return DPB_OK;
@@ -224,7 +224,7 @@ static dpb_status wrong_secret(struct trial_scratch *scratch)
 {
     static struct dpb_store_ops store;
     static struct dpb_host liar;
-    struct sums *ring;
+    struct dpb_sums *ring;
     (void)scratch;
     store = dpb_store;
     store.get = get_another_secret;
@@ -236,7 +236,7 @@ static dpb_status wrong_secret(struct trial_scratch *scratch)
 
 static dpb_status other_streams(struct trial_scratch *scratch)
 {
-    struct sums *ring;
+    struct dpb_sums *ring;
     (void)scratch;
     options.streams = 1 + dpb_world.rank;
     return open_ring("ring", &ring);
@@ -244,7 +244,7 @@ static dpb_status other_streams(struct trial_scratch *scratch)
 
 static dpb_status port_taken(struct trial_scratch *scratch)
 {
-    struct sums *ring;
+    struct dpb_sums *ring;
     const struct sockaddr_in address = {.sin_family = AF_INET,
                                         .sin_port = htons(PORT + 1),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -263,7 +263,7 @@ static dpb_status port_taken(struct trial_scratch *scratch)
 /* Rank 1 never comes; its address is told, so that rank 0 dials. */
 static dpb_status absent(struct trial_scratch *scratch)
 {
-    struct sums *ring;
+    struct dpb_sums *ring;
     const struct sockaddr_in nobody = {
         .sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     (void)scratch;
@@ -358,15 +358,15 @@ TEST(test_ends)
 
 /* Rank 0 of two, at step 5 with one bucket of 16 KiB under way, two slices of 8 KiB. */
 struct duel {
-    struct sums *ring;
+    struct dpb_sums *ring;
     int previous, next; /* the test's ends */
-    struct doorbell *doorbell;
+    struct dpb_doorbell *doorbell;
 };
 
 static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_bytes)
 {
     static const uint32_t members[] = {0, 1};
-    struct mesh_transport *transport;
+    struct dpb_mesh_transport *transport;
     int in[2], out[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
@@ -374,8 +374,8 @@ static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_b
     duel->previous = in[1];
     duel->next = out[1];
     const int fds[] = {out[0], in[0]};
-    assert_int_equal(mesh_tcp_create_connected(&dpb_host, 1, fds, &transport), DPB_OK);
-    const struct ring_args args = {
+    assert_int_equal(dpb_mesh_tcp_create_connected(&dpb_host, 1, fds, &transport), DPB_OK);
+    const struct dpb_ring_args args = {
         .host = &dpb_host,
         .transport = transport,
         .members = {.name = "duel", .members = members, .n_members = 2, .doorbell = duel->doorbell},
@@ -387,9 +387,9 @@ static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_b
         .type = DPB_FP32,
         .n_buckets = 1,
         .bucket_elements = 4096};
-    assert_int_equal(ring_create(&args, &duel->ring), DPB_OK);
+    assert_int_equal(dpb_ring_create(&args, &duel->ring), DPB_OK);
     dpb_first_error_clear();
-    sums_begin(duel->ring, 5);
+    dpb_sums_begin(duel->ring, 5);
     duel->ring->ops->post(duel->ring, 0, 4096);
 }
 
@@ -400,10 +400,10 @@ static void duel_begin(struct duel *duel)
 
 static void duel_end(struct duel *duel)
 {
-    sums_destroy(duel->ring);
+    dpb_sums_destroy(duel->ring);
     close(duel->previous);
     close(duel->next);
-    doorbell_close(duel->doorbell);
+    dpb_doorbell_close(duel->doorbell);
     dpb_first_error_clear();
 }
 
@@ -433,15 +433,15 @@ static void expect_refused(struct duel *duel, dpb_status status, const char *wor
 /* Early ones fill the inbox; one more would need a slot that there is not. */
 TEST(test_full_inbox)
 {
-    struct mesh_label early = {.kind = RING_PARTIAL, .exchange = 6, .bytes = 64};
-    uint8_t frame[TCP_FRAME_BYTES + 64] = {0};
+    struct dpb_mesh_label early = {.kind = DPB_RING_PARTIAL, .exchange = 6, .bytes = 64};
+    uint8_t frame[DPB_TCP_FRAME_BYTES + 64] = {0};
     for (uint32_t again = 0; again < SLOTS; again++) {
         struct duel duel;
         duel_begin(&duel);
         for (uint32_t i = 0; i <= SLOTS; i++) {
             early.at_bytes = (i < SLOTS ? i : again) * SLOT_BYTES;
             early.word = i;
-            mesh_write_header(frame, &early);
+            dpb_mesh_write_header(frame, &early);
             say(duel.previous, frame, sizeof frame);
             if (i < SLOTS)
                 assert_int_equal(duel_move(&duel), DPB_OK);
@@ -454,14 +454,15 @@ TEST(test_full_inbox)
  * that it has given back. */
 static void count_sent(int fd, uint32_t n[3])
 {
-    uint8_t bytes[TCP_FRAME_BYTES + 1024];
-    struct mesh_label label;
+    uint8_t bytes[DPB_TCP_FRAME_BYTES + 1024];
+    struct dpb_mesh_label label;
     memset(n, 0, 3 * sizeof *n);
-    while (recv(fd, bytes, TCP_FRAME_BYTES, MSG_DONTWAIT) == TCP_FRAME_BYTES) {
-        assert_true(mesh_read_header(bytes, &label) && label.kind <= RING_CREDIT);
+    while (recv(fd, bytes, DPB_TCP_FRAME_BYTES, MSG_DONTWAIT) == DPB_TCP_FRAME_BYTES) {
+        assert_true(dpb_mesh_read_header(bytes, &label) && label.kind <= DPB_RING_CREDIT);
         if (label.bytes > 0)
             assert_int_equal(recv(fd, bytes, label.bytes, 0), label.bytes);
-        n[label.kind] += label.kind == RING_CREDIT ? (uint32_t)__builtin_popcountll(label.word) : 1;
+        n[label.kind] +=
+            label.kind == DPB_RING_CREDIT ? (uint32_t)__builtin_popcountll(label.word) : 1;
     }
 }
 
@@ -469,21 +470,21 @@ static void count_sent(int fd, uint32_t n[3])
  * no credit is believed that is for another one. */
 TEST(test_credits)
 {
-    struct mesh_label credit = {.kind = RING_CREDIT};
-    uint8_t frame[TCP_FRAME_BYTES];
+    struct dpb_mesh_label credit = {.kind = DPB_RING_CREDIT};
+    uint8_t frame[DPB_TCP_FRAME_BYTES];
     uint32_t n[3];
     struct duel duel;
     duel_begin_with(&duel, 4, 1024);
     assert_int_equal(duel_move(&duel), DPB_OK);
     count_sent(duel.next, n);
-    assert_int_equal(n[RING_PARTIAL], 4);
+    assert_int_equal(n[DPB_RING_PARTIAL], 4);
     for (credit.word = 1; credit.word <= 4; credit.word *= 2) {
-        mesh_write_header(frame, &credit);
+        dpb_mesh_write_header(frame, &credit);
         say(duel.next, frame, sizeof frame);
         assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_OK);
         assert_int_equal(duel_move(&duel), DPB_OK);
         count_sent(duel.next, n);
-        assert_int_equal(n[RING_PARTIAL], 1);
+        assert_int_equal(n[DPB_RING_PARTIAL], 1);
     }
     duel_end(&duel);
     /* Two of the eight are used, 0 and 1. */
@@ -493,7 +494,7 @@ TEST(test_credits)
         assert_int_equal(duel_move(&duel), DPB_OK);
         credit.word = bad[i];
         credit.bucket = bad[i] == 1; /* slot 64 */
-        mesh_write_header(frame, &credit);
+        dpb_mesh_write_header(frame, &credit);
         say(duel.next, frame, sizeof frame);
         expect_refused(&duel, DPB_FAILED, "rank 1 sent a credit for slots");
     }
@@ -502,19 +503,19 @@ TEST(test_credits)
 /* What is in a slot is summed, and then the slot is given back: a quarter of them at a time. */
 TEST(test_credits_given)
 {
-    struct mesh_label chunk = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 1024};
-    uint8_t frame[TCP_FRAME_BYTES + 1024] = {0};
+    struct dpb_mesh_label chunk = {.kind = DPB_RING_PARTIAL, .exchange = 5, .bytes = 1024};
+    uint8_t frame[DPB_TCP_FRAME_BYTES + 1024] = {0};
     uint32_t n[3];
     struct duel duel;
     duel_begin_with(&duel, 8, 1024);
     for (uint32_t i = 0; i < 4; i++) {
         chunk.word = i;
         chunk.at_bytes = (7 - i) * 1024;
-        mesh_write_header(frame, &chunk);
+        dpb_mesh_write_header(frame, &chunk);
         say(duel.previous, frame, sizeof frame);
         assert_int_equal(duel_move(&duel), DPB_OK);
         count_sent(duel.previous, n);
-        assert_int_equal(n[RING_CREDIT], i % 2 * 2);
+        assert_int_equal(n[DPB_RING_CREDIT], i % 2 * 2);
     }
     duel_end(&duel);
 }
@@ -532,7 +533,7 @@ TEST(test_early_close)
 
 static dpb_status wait_for_ring(void *ring)
 {
-    return ((struct sums *)ring)->ops->wait(ring);
+    return ((struct dpb_sums *)ring)->ops->wait(ring);
 }
 
 TEST(test_wake)

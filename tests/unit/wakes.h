@@ -36,19 +36,19 @@ static dpb_status wakes_get(const char *key, void *value, size_t *bytes, int64_t
 }
 
 /* Rank 0's, which rings itself. */
-static inline struct doorbell *wakes_doorbell(void)
+static inline struct dpb_doorbell *wakes_doorbell(void)
 {
     static const struct dpb_store_ops store = {wakes_put, wakes_get};
-    static struct signal_page page;
-    static struct signal_page *const pages[] = {&page};
+    static struct dpb_signal_page page;
+    static struct dpb_signal_page *const pages[] = {&page};
     static struct dpb_host host;
     const struct dpb_comm_args args = {.n_workers = 1, .comm_cores = 1};
-    const struct signals signals = {.host = &host, .pages = pages};
-    struct doorbell *doorbell;
+    const struct dpb_rank_signals signals = {.host = &host, .pages = pages};
+    struct dpb_doorbell *doorbell;
     host = dpb_host;
     host.store = &store;
     memset(&page, 0, sizeof page);
-    assert_int_equal(signals_open_doorbell(&signals, &args, "wakes", &doorbell), DPB_OK);
+    assert_int_equal(dpb_signals_open_doorbell(&signals, &args, "wakes", &doorbell), DPB_OK);
     return doorbell;
 }
 
@@ -57,12 +57,13 @@ static inline struct doorbell *wakes_doorbell(void)
 static void *wakes_ring_later(void *doorbell)
 {
     trial_sleep_ms(50);
-    doorbell_ring(doorbell);
+    dpb_doorbell_ring(doorbell);
     return NULL;
 }
 
 /* Nothing comes by the network meanwhile. */
-static inline void expect_woken(struct doorbell *doorbell, dpb_status (*wait)(void *of), void *of)
+static inline void expect_woken(struct dpb_doorbell *doorbell, dpb_status (*wait)(void *of),
+                                void *of)
 {
     pthread_t thread;
     int64_t quickest_ns = INT64_MAX;
@@ -74,7 +75,7 @@ static inline void expect_woken(struct doorbell *doorbell, dpb_status (*wait)(vo
         const int64_t took_ns = dpb_now_ns() - begin_ns;
         quickest_ns = took_ns < quickest_ns ? took_ns : quickest_ns;
         pthread_join(thread, NULL);
-        doorbell_ring(doorbell); /* before the wait: it does not begin */
+        dpb_doorbell_ring(doorbell); /* before the wait: it does not begin */
         assert_int_equal(wait(of), DPB_OK);
     }
     dpb_world.timeout_ns = 0;

@@ -72,9 +72,9 @@ static const struct dpb_option option_rows[] = {
     {0}};
 
 struct way {
-    char text[160];             /* for messages: "tcp, eth0, 10.9.0.1" */
-    struct interface interface; /* for SHIM_TCP */
-    char device[64];            /* for SHIM_IBVERBS: Gloo opens this device */
+    char text[160];                 /* for messages: "tcp, eth0, 10.9.0.1" */
+    struct dpb_interface interface; /* for SHIM_TCP */
+    char device[64];                /* for SHIM_IBVERBS: Gloo opens this device */
     int port, gid_index;
 };
 
@@ -94,7 +94,7 @@ static dpb_status find_rdma(const struct gloo_options *given, const struct dpb_c
     const struct port_wanted wanted = {.devices = given->device,
                                        .interfaces = given->interface,
                                        .gid_index = given->gid_index,
-                                       .local_rank = strategy_local_rank(args)};
+                                       .local_rank = dpb_strategy_local_rank(args)};
     struct port port = {0};
     DPB_TRY(port_open(host, &wanted, &port));
     way->port = port.number;
@@ -137,7 +137,7 @@ static dpb_status find_way(const struct gloo_options *given, const struct dpb_co
     if (given->transport == SHIM_IBVERBS)
         return find_rdma(given, args, way);
 #endif
-    DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &way->interface));
+    DPB_TRY(dpb_interface_find(host, given->interface, args->n_machines == 1, &way->interface));
     snprintf(way->text, sizeof way->text, "tcp (%s, %s)", way->interface.name,
              way->interface.address);
     return DPB_OK;
@@ -155,7 +155,7 @@ struct call {
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
 
 struct gloo {
-    struct strategy strategy;
+    struct dpb_strategy strategy;
     struct gloo_options options;
     struct way way;
     struct dpb_flag *flags; /* N_FLAGS; calls are counted over all exchanges, from 1 */
@@ -183,8 +183,8 @@ static uint64_t bytes_of(const struct gloo *gloo, const struct call *call)
 static uint64_t longest_call(const struct dpb_codec *codec, const struct dpb_layout *layout,
                              uint64_t bucket_elements)
 {
-    return codec ? coded_sums_longest(codec, layout, bucket_elements)
-                 : strategy_longest_bucket(layout, bucket_elements);
+    return codec ? dpb_coded_sums_longest(codec, layout, bucket_elements)
+                 : dpb_strategy_longest_bucket(layout, bucket_elements);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -192,35 +192,35 @@ static uint64_t longest_call(const struct dpb_codec *codec, const struct dpb_lay
 /* Without a codec Gloo sums the buckets themselves. */
 static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
 {
-    const struct strategy *comm = &gloo->strategy;
+    const struct dpb_strategy *comm = &gloo->strategy;
     dpb_status status = DPB_OK;
     for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
         status = shim_prepare(gloo->shim, b,
-                              strategy_own_gradients(comm, b * comm->arenas.bucket_elements),
-                              pipeline_bucket_length(&comm->pipeline, b), why);
+                              dpb_strategy_own_gradients(comm, b * comm->arenas.bucket_elements),
+                              dpb_pipeline_bucket_length(&comm->pipeline, b), why);
     return status;
 }
 
 /* Messages by slot; then, if the codec begins later, the gradients that go in their place. */
 static dpb_status prepare_messages(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
 {
-    const struct strategy *comm = &gloo->strategy;
-    const uint64_t n_buckets = comm->arenas.n_buckets, n_slots = coded_sums_places(comm);
+    const struct dpb_strategy *comm = &gloo->strategy;
+    const uint64_t n_buckets = comm->arenas.n_buckets, n_slots = dpb_coded_sums_places(comm);
     dpb_status status = DPB_OK;
     for (uint64_t i = 0; status == DPB_OK && i < gloo->n_prepared; i++) {
         const uint64_t bucket = i % n_buckets, slot = i < n_slots ? i : i - n_buckets;
-        const uint64_t n = i < n_slots ? coded_sums_length(comm, slot)
-                                       : pipeline_bucket_length(&comm->pipeline, bucket);
+        const uint64_t n = i < n_slots ? dpb_coded_sums_length(comm, slot)
+                                       : dpb_pipeline_bucket_length(&comm->pipeline, bucket);
         if (n > 0)
             status = shim_prepare(gloo->shim, i,
-                                  coded_message(comm, comm->args.rank, slot)->content, n, why);
+                                  dpb_coded_message(comm, comm->args.rank, slot)->content, n, why);
     }
     return status;
 }
 
 static dpb_status connect_workers(struct gloo *gloo)
 {
-    const struct strategy *comm = &gloo->strategy;
+    const struct dpb_strategy *comm = &gloo->strategy;
     const struct dpb_arenas *arenas = &comm->arenas;
     const struct dpb_codec *codec = comm->args.codec;
     char why[SHIM_TEXT_BYTES];
@@ -246,7 +246,7 @@ static dpb_status connect_workers(struct gloo *gloo)
 
 static dpb_status make_call(struct gloo *gloo, const struct call *call)
 {
-    const struct strategy *comm = &gloo->strategy;
+    const struct dpb_strategy *comm = &gloo->strategy;
     char why[SHIM_TEXT_BYTES];
     int64_t began_ns = host->now_ns();
     if (call->n == 0)
@@ -258,7 +258,7 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
                           (unsigned long long)comm->step.step, (unsigned long long)call->bucket,
                           (unsigned long long)bytes_of(gloo, call), why);
     host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
-    host->count_bytes(2 * slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
+    host->count_bytes(2 * dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
                       dpb_dtype_size(comm->arenas.layout.gradient_type));
     return DPB_OK;
 }
@@ -314,23 +314,23 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
                                   .bytes = bytes_of(gloo, &gloo->calls[bucket]),
                                   .peer = UINT32_MAX,
                                   .purpose = "Gloo's all-reduce"};
-    DPB_TRY(strategy_wait_ready(&gloo->strategy, strategy_self(&gloo->strategy), bucket));
+    DPB_TRY(dpb_strategy_wait_ready(&gloo->strategy, dpb_strategy_self(&gloo->strategy), bucket));
     host->note("wait_peer", bucket, UINT32_MAX);
     DPB_TRY(host->flag->wait(&gloo->flags[FLAG_ANSWERED], count_of(gloo, bucket), &what));
     return status_of(gloo);
 }
 
-static const struct stage stages[] = {{update_due, strategy_update_bucket, update_wait}};
+static const struct dpb_stage stages[] = {{update_due, dpb_strategy_update_bucket, update_wait}};
 
 /* ---- messages of a codec ------------------------------------------------------------------- */
 
 /* Without communication cores the thread begins when backward is over. */
-static bool post_message(struct strategy *strategy, uint64_t slot, uint64_t n)
+static bool post_message(struct dpb_strategy *strategy, uint64_t slot, uint64_t n)
 {
     struct gloo *gloo = (struct gloo *)strategy;
     const uint64_t n_buckets = strategy->arenas.n_buckets, bucket = slot % n_buckets;
     const bool plain = gloo->n_prepared > gloo->n_calls && slot >= n_buckets &&
-                       n == pipeline_bucket_length(&strategy->pipeline, bucket);
+                       n == dpb_pipeline_bucket_length(&strategy->pipeline, bucket);
     gloo->calls[gloo->n_posted++] =
         (struct call){.prepared = plain ? slot + n_buckets : slot, .bucket = bucket, .n = n};
     if (strategy->args.comm_cores > 0 || gloo->ended)
@@ -338,14 +338,14 @@ static bool post_message(struct strategy *strategy, uint64_t slot, uint64_t n)
     return true;
 }
 
-static bool message_finished(const struct strategy *strategy, uint64_t place)
+static bool message_finished(const struct dpb_strategy *strategy, uint64_t place)
 {
     const struct gloo *gloo = (const struct gloo *)strategy;
     return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, place)) &&
            status_of(gloo) == DPB_OK;
 }
 
-static dpb_status message_wait(const struct strategy *strategy)
+static dpb_status message_wait(const struct dpb_strategy *strategy)
 {
     const struct gloo *gloo = (const struct gloo *)strategy;
     struct dpb_flag *answered = &gloo->flags[FLAG_ANSWERED];
@@ -363,7 +363,8 @@ static dpb_status message_wait(const struct strategy *strategy)
     return status_of(gloo);
 }
 
-static const struct coded_sums_ops summed_by_gloo = {post_message, message_finished, message_wait};
+static const struct dpb_coded_sums_ops summed_by_gloo = {post_message, message_finished,
+                                                         message_wait};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -379,13 +380,13 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
 {
     const struct gloo_options *given = options ? options : &defaults;
     void *made;
-    DPB_TRY(coded_open(host, args, sizeof(struct gloo), &made));
+    DPB_TRY(dpb_coded_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
     dpb_status status = find_way(given, args, &gloo->way);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
     if (!gloo->flags) {
-        strategy_close(gloo);
+        dpb_strategy_close(gloo);
         return status == DPB_OK ? DPB_NO_MEMORY : status;
     }
     *comm = gloo;
@@ -403,8 +404,8 @@ static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct 
             "comm.algorithm = %s: Gloo counts its bytes in 31 bits; take a comm.bucket "
             "of less than 2 GiB",
             algorithms[gloo->options.algorithm]);
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    return codec ? coded_plan(comm, layout, CODED_SUMMED, want) : DPB_OK;
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    return codec ? dpb_coded_plan(comm, layout, DPB_CODED_SUMMED, want) : DPB_OK;
 }
 
 static void gloo_memory(const void *options, const struct dpb_comm_args *args,
@@ -412,23 +413,23 @@ static void gloo_memory(const void *options, const struct dpb_comm_args *args,
                         struct dpb_comm_memory *memory)
 {
     (void)options;
-    coded_memory(args, layout, bucket_elements, CODED_SUMMED, memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SUMMED, memory);
 }
 
 static dpb_status bind_calls(struct gloo *gloo, const struct dpb_arenas *arenas)
 {
-    struct strategy *comm = &gloo->strategy;
+    struct dpb_strategy *comm = &gloo->strategy;
     const struct dpb_codec *codec = comm->args.codec;
     if (codec)
-        DPB_TRY(coded_sums_bind(comm, arenas, &summed_by_gloo));
+        DPB_TRY(dpb_coded_sums_bind(comm, arenas, &summed_by_gloo));
     else
-        DPB_TRY(strategy_bind(comm, arenas, stages, 1));
-    gloo->n_calls = gloo->n_prepared = codec ? coded_sums_places(comm) : arenas->n_buckets;
+        DPB_TRY(dpb_strategy_bind(comm, arenas, stages, 1));
+    gloo->n_calls = gloo->n_prepared = codec ? dpb_coded_sums_places(comm) : arenas->n_buckets;
     if (codec && codec->options->start_step > 0)
         gloo->n_prepared += arenas->n_buckets;
     gloo->calls = host->alloc(gloo->n_calls * sizeof *gloo->calls);
     for (uint64_t b = 0; gloo->calls && !codec && b < arenas->n_buckets; b++)
-        gloo->calls[b] = (struct call){b, b, pipeline_bucket_length(&comm->pipeline, b)};
+        gloo->calls[b] = (struct call){b, b, dpb_pipeline_bucket_length(&comm->pipeline, b)};
     return gloo->calls ? DPB_OK : DPB_NO_MEMORY;
 }
 
@@ -451,13 +452,13 @@ static dpb_status gloo_begin(void *comm, const struct dpb_step *step)
     struct gloo *gloo = comm;
     gloo->n_posted = 0;
     gloo->ended = false;
-    return strategy_begin(comm, step);
+    return dpb_strategy_begin(comm, step);
 }
 
 static dpb_status gloo_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct gloo *gloo = comm;
-    DPB_TRY(strategy_ready(comm, bucket, event));
+    DPB_TRY(dpb_strategy_ready(comm, bucket, event));
     if (gloo->strategy.args.comm_cores > 0 && !gloo->strategy.args.codec)
         give(gloo, bucket);
     return DPB_OK;
@@ -472,7 +473,7 @@ static dpb_status gloo_end(void *comm, struct dpb_event **done)
         if (n_given > 0)
             give(gloo, n_given - 1);
     }
-    return strategy_end(comm, done);
+    return dpb_strategy_end(comm, done);
 }
 
 /* False: the thread is in Gloo still, where nothing reaches it. */
@@ -507,7 +508,7 @@ static void gloo_close(void *comm)
     shim_close(gloo->shim);
     host->release(gloo->flags, N_FLAGS * sizeof *gloo->flags);
     host->release(gloo->calls, gloo->n_calls * sizeof *gloo->calls);
-    strategy_close(gloo);
+    dpb_strategy_close(gloo);
 }
 
 static const struct dpb_comm_ops gloo_ops = {.needs = gloo_needs,
@@ -515,13 +516,13 @@ static const struct dpb_comm_ops gloo_ops = {.needs = gloo_needs,
                                              .open = gloo_open,
                                              .plan = gloo_plan,
                                              .bind = gloo_bind,
-                                             .load = strategy_load,
-                                             CODED_HOOKS,
+                                             .load = dpb_strategy_load,
+                                             DPB_CODED_HOOKS,
                                              .begin = gloo_begin,
                                              .ready = gloo_ready,
-                                             .progress = strategy_progress,
+                                             .progress = dpb_strategy_progress,
                                              .end = gloo_end,
-                                             .publish = strategy_publish,
+                                             .publish = dpb_strategy_publish,
                                              .close = gloo_close};
 
 static char loaded_version[64];

@@ -14,9 +14,9 @@ enum { OVER_TCP, OVER_VERBS, OVER_MPI };
 
 struct hierarchical_options {
     int inside, transport;
-    struct nccl_options nccl;
-    struct ring_options ring;
-    struct tcp_options tcp;
+    struct dpb_nccl_options nccl;
+    struct dpb_ring_options ring;
+    struct dpb_tcp_options tcp;
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
@@ -25,11 +25,11 @@ struct across_group {
     const struct dpb_comm_args *job;
     /* This rank's gradients and scratch in the host's memory; until connect returns. */
     const struct dpb_arenas *arenas;
-    const uint32_t *members;   /* ranks, by machine */
-    uint32_t machine, place;   /* of this rank */
-    uint32_t n_shares;         /* of a bucket; the first places have one share each */
-    struct doorbell *doorbell; /* as in struct ring_members */
-    struct ring_shards shards;
+    const uint32_t *members;       /* ranks, by machine */
+    uint32_t machine, place;       /* of this rank */
+    uint32_t n_shares;             /* of a bucket; the first places have one share each */
+    struct dpb_doorbell *doorbell; /* as in struct dpb_ring_members */
+    struct dpb_ring_shards shards;
 };
 
 struct across;
@@ -45,7 +45,7 @@ struct across_ops {
 /* The struct of each kind begins with this one. */
 struct across {
     const struct across_ops *ops;
-    struct sums *sums; /* of shares, once connected: the next bucket's share is posted */
+    struct dpb_sums *sums; /* of shares, once connected: the next bucket's share is posted */
 };
 
 /* Opens rings; only ranks with a share call it. `place` as above. */
@@ -55,7 +55,7 @@ dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchic
  * whose workers are machines; @borrowed until close. `drives`: this rank has shares. */
 dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
                              const struct hierarchical_options *options, bool drives,
-                             struct across **across, struct strategy **machines);
+                             struct across **across, struct dpb_strategy **machines);
 /* Opens the way by MPI; all workers call it. */
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,
                            struct across **across);

@@ -27,11 +27,11 @@ static const struct dpb_option options[] = {
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct hierarchical_options, transport),
      "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
-    RING_OPTION_ROWS(struct hierarchical_options),
-    SHARD_OPTION_ROW(struct hierarchical_options, ring.shard),
-    TCP_OPTION_ROWS(struct hierarchical_options),
+    DPB_RING_OPTION_ROWS(struct hierarchical_options),
+    DPB_SHARD_OPTION_ROW(struct hierarchical_options, ring.shard),
+    DPB_TCP_OPTION_ROWS(struct hierarchical_options),
     VERBS_OPTION_ROWS(struct hierarchical_options),
-    NCCL_OPTION_ROWS(struct hierarchical_options),
+    DPB_NCCL_OPTION_ROWS(struct hierarchical_options),
     {0}};
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
     within.n_workers = hierarchical_count(args, args->machines[args->rank]);
-    within.rank = strategy_local_rank(args);
+    within.rank = dpb_strategy_local_rank(args);
     within.codec = NULL;
     return within;
 }
@@ -64,12 +64,12 @@ static void add_versions(const struct dpb_library *of)
 
 static dpb_status need_mpi(const struct hierarchical_options *given, struct dpb_comm_needs *needs)
 {
-    const struct mpi_library *library;
+    const struct dpb_mpi_library *library;
     if (given->tcp.interface[0] != '\0')
         return host->fail(DPB_USAGE,
                           "comm.interface belongs to comm.transport = tcp and verbs; configure "
                           "MPI by its own means, as mpirun --mca btl_tcp_if_include");
-    DPB_TRY(mpi_load(host, &library));
+    DPB_TRY(dpb_mpi_load(host, &library));
     add_versions(library->versions);
     needs->capabilities |= DPB_COMM_LAUNCHER;
     return DPB_OK;
@@ -77,13 +77,13 @@ static dpb_status need_mpi(const struct hierarchical_options *given, struct dpb_
 
 static dpb_status need_nccl(const struct hierarchical_options *given, struct dpb_comm_needs *needs)
 {
-    const struct nccl_library *library;
-    DPB_TRY(nccl_load(host, &library));
+    const struct dpb_nccl_library *library;
+    DPB_TRY(dpb_nccl_load(host, &library));
     if (library->missing)
         return host->fail(DPB_UNSUPPORTED, "comm.inside = nccl cannot run here: %s",
                           library->missing);
     add_versions(library->versions);
-    needs->capabilities |= nccl_capabilities(&given->nccl);
+    needs->capabilities |= dpb_nccl_capabilities(&given->nccl);
     needs->on_device = true;
     needs->runtime = "cuda";
     return DPB_OK;
@@ -93,11 +93,11 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
 {
     const struct hierarchical_options *given = options_;
     bool by_mpi = given->transport == OVER_MPI, by_nccl = given->inside == INSIDE_NCCL;
-    if (given->ring.shard != SHARD_NONE && (by_mpi || by_nccl))
+    if (given->ring.shard != DPB_SHARD_NONE && (by_mpi || by_nccl))
         return host->fail(DPB_UNSUPPORTED,
                           "comm.shard = %s goes round rings of the host's memory, and not with "
                           "comm.%s; leave one of them out",
-                          shard_choices[given->ring.shard],
+                          dpb_shard_choices[given->ring.shard],
                           by_nccl ? "inside = nccl" : "transport = mpi");
     versions[0].name = NULL;
     if (given->transport == OVER_VERBS)
@@ -122,12 +122,12 @@ static dpb_status hierarchical_contract(const void *options_, const struct dpb_c
                                         struct dpb_contract *contract)
 {
     const struct hierarchical_options *given = options_;
-    coded_contract(args, contract);
+    dpb_coded_contract(args, contract);
     if (args->n_machines == 1)
         return DPB_OK;
     if (given->transport == OVER_TCP)
-        DPB_TRY(tcp_check_port(host, &given->tcp, hierarchical_last(args)));
-    return given->transport != OVER_MPI && !args->codec ? ring_inbox_check(host, &given->ring)
+        DPB_TRY(dpb_tcp_check_port(host, &given->tcp, hierarchical_last(args)));
+    return given->transport != OVER_MPI && !args->codec ? dpb_ring_inbox_check(host, &given->ring)
                                                         : DPB_OK;
 }
 
@@ -148,7 +148,7 @@ static void hierarchical_close(void *comm)
 {
     if (comm)
         hierarchical_release(comm);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_args *args,
@@ -157,13 +157,13 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     const struct hierarchical_options *given = options_;
     const struct dpb_comm_args within = within_machine(args);
     void *made;
-    DPB_TRY(strategy_open(host, &within, sizeof(struct hierarchical), &made));
+    DPB_TRY(dpb_strategy_open(host, &within, sizeof(struct hierarchical), &made));
     struct hierarchical *opened = made;
     opened->transport = given->transport;
     opened->inside = given->inside;
     opened->nccl_options = given->nccl;
     opened->job = *args;
-    opened->sharded = shard_wanted(args, given->ring.shard);
+    opened->sharded = dpb_shard_wanted(args, given->ring.shard);
     dpb_status status = hierarchical_find_places(opened);
     DPB_THEN(status, open_across(opened, given));
     if (status != DPB_OK) {
@@ -183,8 +183,9 @@ static void hierarchical_shard_memory(const struct dpb_comm_args *args, int shar
     const uint32_t n_shares = hierarchical_shares(args);
     if (n_shares > 0)
         owners.n_workers = n_shares * args->n_machines;
-    shard_memory(&owners, shard, layout, bucket_elements, memory);
-    if (shard_wanted(&owners, shard) && n_shares > 0 && strategy_local_rank(args) >= n_shares)
+    dpb_shard_memory(&owners, shard, layout, bucket_elements, memory);
+    if (dpb_shard_wanted(&owners, shard) && n_shares > 0 &&
+        dpb_strategy_local_rank(args) >= n_shares)
         memory->state_elements = 0;
 }
 
@@ -198,7 +199,7 @@ static void hierarchical_memory(const void *options_, const struct dpb_comm_args
     hierarchical_shard_memory(args, given->ring.shard, layout, bucket_elements, memory);
     struct dpb_comm_args machines = *args;
     machines.n_workers = args->n_machines;
-    coded_memory(&machines, layout, bucket_elements, CODED_GATHERED, memory);
+    dpb_coded_memory(&machines, layout, bucket_elements, DPB_CODED_GATHERED, memory);
 }
 
 static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,
@@ -212,35 +213,35 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
     return inside_shm_plan(comm, layout, want);
 }
 
-static struct coded_share own_share(const struct hierarchical *comm)
+static struct dpb_coded_share own_share(const struct hierarchical *comm)
 {
-    return (struct coded_share){(double)comm->base.arenas.bucket_elements,
-                                hierarchical_drives(comm) ? comm->base.args.rank : -1.0,
-                                comm->n_shares};
+    return (struct dpb_coded_share){(double)comm->base.arenas.bucket_elements,
+                                    hierarchical_drives(comm) ? comm->base.args.rank : -1.0,
+                                    comm->n_shares};
 }
 
 static dpb_status hierarchical_load(void *comm_)
 {
     struct hierarchical *comm = comm_;
     comm->share = own_share(comm);
-    return strategy_load(comm->machines ? comm->machines : &comm->base);
+    return dpb_strategy_load(comm->machines ? comm->machines : &comm->base);
 }
 
 static dpb_status shm_begin(void *comm_, const struct dpb_step *step)
 {
     struct hierarchical *comm = comm_;
     if (comm->machines)
-        DPB_TRY(coded_check_share(host, own_share(comm), comm->share));
+        DPB_TRY(dpb_coded_check_share(host, own_share(comm), comm->share));
     hierarchical_begin(comm, step->step);
-    return strategy_begin(comm, step);
+    return dpb_strategy_begin(comm, step);
 }
 
 /* 1/W of a machine's residuals reaches the weights, as of a worker's. */
 static dpb_status hierarchical_books(void *comm_, struct dpb_books *books)
 {
     struct hierarchical *comm = comm_;
-    struct strategy *of = comm->machines ? comm->machines : &comm->base;
-    DPB_TRY(coded_books(of, books));
+    struct dpb_strategy *of = comm->machines ? comm->machines : &comm->base;
+    DPB_TRY(dpb_coded_books(of, books));
     for (uint32_t i = 0; i < books->n; i++)
         books->entries[i].coefficient *= (double)of->args.n_workers / comm->job.n_workers;
     return DPB_OK;
@@ -251,8 +252,8 @@ static dpb_status hierarchical_state(void *comm_, struct dpb_saved *saved)
     struct hierarchical *comm = comm_;
     if (!comm->machines)
         return DPB_OK;
-    saved->arrays[saved->n++] = coded_saved_share(&comm->share);
-    return coded_state(comm->machines, saved);
+    saved->arrays[saved->n++] = dpb_coded_saved_share(&comm->share);
+    return dpb_coded_state(comm->machines, saved);
 }
 
 static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs,
@@ -264,23 +265,23 @@ static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs
                                                      .load = hierarchical_load,
                                                      .close = hierarchical_close,
                                                      .begin = shm_begin,
-                                                     .ready = strategy_ready,
-                                                     .progress = strategy_progress,
-                                                     .end = strategy_end,
-                                                     .publish = strategy_publish,
+                                                     .ready = dpb_strategy_ready,
+                                                     .progress = dpb_strategy_progress,
+                                                     .end = dpb_strategy_end,
+                                                     .publish = dpb_strategy_publish,
                                                      .books = hierarchical_books,
                                                      .state = hierarchical_state};
 
 static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
                                              .plan = hierarchical_plan,
                                              .bind = inside_nccl_bind,
-                                             .load = strategy_load,
+                                             .load = dpb_strategy_load,
                                              .close = inside_nccl_close,
                                              .begin = inside_nccl_begin,
-                                             .ready = strategy_ready,
+                                             .ready = dpb_strategy_ready,
                                              .progress = inside_nccl_progress,
-                                             .end = strategy_end,
-                                             .publish = strategy_publish};
+                                             .end = dpb_strategy_end,
+                                             .publish = dpb_strategy_publish};
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),

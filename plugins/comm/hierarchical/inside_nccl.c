@@ -36,17 +36,18 @@
 enum stage_name { REDUCE, DOWN, POST, FETCH, GATHER, UP, GATHERED, UPDATED, STAGES };
 
 /* Work on the device, by `here` but the copies: down by `out`, up by `back`. */
-enum { REDUCTIONS = DEVICE_UPDATES + 1, DOWNS, UPS, GATHERINGS };
+enum { REDUCTIONS = DPB_DEVICE_UPDATES + 1, DOWNS, UPS, GATHERINGS };
 
 struct inside_nccl {
-    const struct nccl_library *library;
-    struct communicator communicator; /* without NCCL's, where this place is alone on its machine */
-    char name[32];                    /* of its group */
-    void *staging;                    /* pinned: this place's shares, by bucket */
-    uint64_t pinned_bytes;            /* of it */
-    uint64_t share_elements;          /* room for each */
-    uint64_t order_at;                /* in the scratch of place 0, of ... */
-    uint32_t *order;                  /* ... how many reductions came before a bucket's gathering */
+    const struct dpb_nccl_library *library;
+    struct dpb_communicator
+        communicator;        /* without NCCL's, where this place is alone on its machine */
+    char name[32];           /* of its group */
+    void *staging;           /* pinned: this place's shares, by bucket */
+    uint64_t pinned_bytes;   /* of it */
+    uint64_t share_elements; /* room for each */
+    uint64_t order_at;       /* in the scratch of place 0, of ... */
+    uint32_t *order;         /* ... how many reductions came before a bucket's gathering */
 };
 
 /* ---- one order of calls for all places ----------------------------------------------------- */
@@ -61,11 +62,11 @@ static uint64_t n_begun(const struct hierarchical *comm, enum stage_name stage)
     return comm->base.pipeline.next[stage];
 }
 
-static bool leader_has(const struct hierarchical *comm, enum signal_kind kind, uint64_t bucket)
+static bool leader_has(const struct hierarchical *comm, enum dpb_signal_kind kind, uint64_t bucket)
 {
-    const struct rank_set leader = {0, 1};
+    const struct dpb_rank_set leader = {0, 1};
     return bucket < comm->base.pipeline.n_buckets &&
-           signals_reached(&comm->base.signals, kind, leader, bucket);
+           dpb_signals_reached(&comm->base.signals, kind, leader, bucket);
 }
 
 /* A rank that has seen the leader's REDUCED also sees all that the leader did before: so REDUCED is
@@ -74,9 +75,9 @@ static bool is_turn(const struct hierarchical *comm, enum stage_name stage)
 {
     if (leads(comm))
         return true;
-    bool may_reduce = leader_has(comm, SIGNAL_REDUCED, n_begun(comm, REDUCE));
+    bool may_reduce = leader_has(comm, DPB_SIGNAL_REDUCED, n_begun(comm, REDUCE));
     uint64_t gather = n_begun(comm, GATHER);
-    bool must_gather = leader_has(comm, SIGNAL_GATHERED, gather) &&
+    bool must_gather = leader_has(comm, DPB_SIGNAL_GATHERED, gather) &&
                        comm->nccl->order[gather] == n_begun(comm, REDUCE);
     return stage == GATHER ? must_gather : may_reduce && !must_gather;
 }
@@ -90,23 +91,23 @@ static size_t element_size(const struct hierarchical *comm)
 
 static void *gradients_of(const struct hierarchical *comm, uint64_t bucket, uint64_t at)
 {
-    const struct strategy *base = &comm->base;
-    return strategy_own_gradients(base, bucket * base->arenas.bucket_elements + at);
+    const struct dpb_strategy *base = &comm->base;
+    return dpb_strategy_own_gradients(base, bucket * base->arenas.bucket_elements + at);
 }
 
 /* This place's share of a bucket; empty where this place carries none. */
 static struct dpb_range share_of(const struct hierarchical *comm, uint64_t bucket)
 {
-    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&comm->base.pipeline, bucket);
     if (!hierarchical_drives(comm))
         return (struct dpb_range){length, length};
-    return slice_of(length, comm->base.args.rank, comm->n_shares);
+    return dpb_slice_of(length, comm->base.args.rank, comm->n_shares);
 }
 
 static struct dpb_wait what_of(const struct hierarchical *comm, uint64_t bucket,
                                const char *purpose)
 {
-    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&comm->base.pipeline, bucket);
     return (struct dpb_wait){.step = comm->base.step.step,
                              .bucket = bucket,
                              .bytes = length * element_size(comm),
@@ -119,16 +120,16 @@ static bool call(struct hierarchical *comm, uint64_t bucket, enum stage_name sta
 {
     const struct inside_nccl *nccl = comm->nccl;
     const struct dpb_wait what = what_of(comm, bucket, "NCCL to launch a sum");
-    const struct nccl_range range = {gradients_of(comm, bucket, 0),
-                                     comm->base.arenas.layout.gradient_type,
-                                     pipeline_bucket_length(&comm->base.pipeline, bucket)};
+    const struct dpb_nccl_range range = {gradients_of(comm, bucket, 0),
+                                         comm->base.arenas.layout.gradient_type,
+                                         dpb_pipeline_bucket_length(&comm->base.pipeline, bucket)};
     struct dpb_queue *queue = comm->on_device.here.queue;
     if (!nccl->communicator.nccl || comm->on_device.status != DPB_OK)
         return false;
-    const struct nccl_library *library = nccl->library;
+    const struct dpb_nccl_library *library = nccl->library;
     /* Clears nothing: the call makes the queue's GPU this thread's GPU, as NCCL needs. */
-    device_keep(&comm->on_device, comm->on_device.ops->clear(queue, range.memory, 0));
-    device_keep(
+    dpb_device_keep(&comm->on_device, comm->on_device.ops->clear(queue, range.memory, 0));
+    dpb_device_keep(
         &comm->on_device,
         comm->n_shares == 0 ? library->all_reduce(&nccl->communicator, queue, &range, &what)
         : stage == REDUCE
@@ -149,8 +150,8 @@ static bool copy_share(struct hierarchical *comm, uint64_t bucket, struct dpb_qu
     void *staged = (char *)nccl->staging + bucket * nccl->share_elements * element_size(comm);
     if (bytes == 0 || comm->on_device.status != DPB_OK)
         return false;
-    device_keep(&comm->on_device, comm->on_device.ops->copy(queue, down ? staged : arena,
-                                                            down ? arena : staged, bytes));
+    dpb_device_keep(&comm->on_device, comm->on_device.ops->copy(queue, down ? staged : arena,
+                                                                down ? arena : staged, bytes));
     return true;
 }
 
@@ -158,9 +159,10 @@ static bool copy_share(struct hierarchical *comm, uint64_t bucket, struct dpb_qu
 static void await_flight(struct hierarchical *comm, struct dpb_queue *queue, uint32_t flight,
                          uint64_t bucket)
 {
-    struct device_strategy *device = &comm->on_device;
-    if (!device->flights[flight].empty[bucket % DEVICE_IN_FLIGHT] && device->status == DPB_OK)
-        device_keep(device, device->ops->await(queue, device_flight_event(device, flight, bucket)));
+    struct dpb_device_strategy *device = &comm->on_device;
+    if (!device->flights[flight].empty[bucket % DPB_DEVICE_IN_FLIGHT] && device->status == DPB_OK)
+        dpb_device_keep(device,
+                        device->ops->await(queue, dpb_device_flight_event(device, flight, bucket)));
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -169,7 +171,7 @@ static dpb_status look_at_nccl(const struct hierarchical *comm)
 {
     const struct inside_nccl *nccl = comm->nccl;
     uint64_t bucket;
-    const struct stage_flight *flight = pipeline_in_flight(&comm->base.pipeline, &bucket);
+    const struct dpb_stage_flight *flight = dpb_pipeline_in_flight(&comm->base.pipeline, &bucket);
     if (!nccl->communicator.nccl || !flight)
         return DPB_OK;
     const struct dpb_wait what = what_of(comm, bucket, flight->purpose);
@@ -181,26 +183,26 @@ static dpb_status look_at_nccl(const struct hierarchical *comm)
 static dpb_status wait(void *strategy, uint64_t bucket)
 {
     struct hierarchical *comm = strategy;
-    const struct strategy *base = &comm->base;
-    const struct rank_set leader = {0, 1}, self = strategy_self(base);
+    const struct dpb_strategy *base = &comm->base;
+    const struct dpb_rank_set leader = {0, 1}, self = dpb_strategy_self(base);
     dpb_dtype type = base->arenas.layout.gradient_type;
     const uint64_t reduce = n_begun(comm, REDUCE), gather = n_begun(comm, GATHER);
-    const struct stage_flight *flight = pipeline_in_flight(&base->pipeline, &bucket);
+    const struct dpb_stage_flight *flight = dpb_pipeline_in_flight(&base->pipeline, &bucket);
     if (comm->on_device.status != DPB_OK) /* nothing more is given, so there is nothing to come */
         return comm->on_device.status;
     if (flight)
-        return device_flight_ops.wait(comm, bucket, flight);
-    if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
+        return dpb_device_flight_ops.wait(comm, bucket, flight);
+    if (hierarchical_drives(comm) && !dpb_sums_idle(comm->across->sums))
         return comm->across->sums->ops->wait(comm->across->sums);
     if (comm->n_shares > 0 && gather < n_begun(comm, FETCH))
-        return device_wait(&comm->on_device, gather, comm->ranks[0], type,
-                           "the machine's first worker to gather");
-    if (!signals_reached(&base->signals, SIGNAL_READY, self, reduce))
-        return strategy_wait_ready(base, self, reduce);
+        return dpb_device_wait(&comm->on_device, gather, comm->ranks[0], type,
+                               "the machine's first worker to gather");
+    if (!dpb_signals_reached(&base->signals, DPB_SIGNAL_READY, self, reduce))
+        return dpb_strategy_wait_ready(base, self, reduce);
     if (comm->n_shares == 0 || leads(comm)) /* ready since reduce_due has asked: it is due */
         return DPB_OK;
-    return strategy_wait(base, SIGNAL_REDUCED, leader, reduce, type,
-                         "the machine's first worker to sum");
+    return dpb_strategy_wait(base, DPB_SIGNAL_REDUCED, leader, reduce, type,
+                             "the machine's first worker to sum");
 }
 
 /* ---- stages: sum over the machine, and down to the host -------------------------------------- */
@@ -208,25 +210,26 @@ static dpb_status wait(void *strategy, uint64_t bucket)
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    const struct device_strategy *device = &comm->on_device;
-    return device_has_room(device, REDUCTIONS) && device_has_room(device, DOWNS) &&
-           device_has_room(device, DEVICE_UPDATES) && strategy_own_ready(strategy, bucket) &&
+    const struct dpb_device_strategy *device = &comm->on_device;
+    return dpb_device_has_room(device, REDUCTIONS) && dpb_device_has_room(device, DOWNS) &&
+           dpb_device_has_room(device, DPB_DEVICE_UPDATES) &&
+           dpb_strategy_own_ready(strategy, bucket) &&
            (comm->n_shares == 0 || is_turn(comm, REDUCE));
 }
 
-static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void reduce(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
-    struct device_strategy *device = &comm->on_device;
-    device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
-    slices_count_all_reduce(&comm->base, bucket, comm->base.arenas.layout.gradient_type);
+    struct dpb_device_strategy *device = &comm->on_device;
+    dpb_device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
+    dpb_slices_count_all_reduce(&comm->base, bucket, comm->base.arenas.layout.gradient_type);
     if (comm->n_shares == 0) {
-        device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
+        dpb_device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
     } else {
         if (leads(comm))
-            signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
+            dpb_signals_raise(&comm->base.signals, DPB_SIGNAL_REDUCED, bucket);
         await_flight(comm, device->out.queue, REDUCTIONS, bucket);
-        device_begun(device, DOWNS, bucket, !copy_share(comm, bucket, device->out.queue, true));
+        dpb_device_begun(device, DOWNS, bucket, !copy_share(comm, bucket, device->out.queue, true));
     }
     turn->at = turn->length;
 }
@@ -237,10 +240,10 @@ static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     (void)bucket;
-    return !hierarchical_drives(comm) || sums_has_place(comm->across->sums);
+    return !hierarchical_drives(comm) || dpb_sums_has_place(comm->across->sums);
 }
 
-static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void post(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
     struct dpb_range share = share_of(comm, bucket);
@@ -253,15 +256,15 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 static bool fetch_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return device_has_room(&comm->on_device, UPS) &&
-           (!hierarchical_drives(comm) || sums_finished(comm->across->sums, bucket));
+    return dpb_device_has_room(&comm->on_device, UPS) &&
+           (!hierarchical_drives(comm) || dpb_sums_finished(comm->across->sums, bucket));
 }
 
-static void fetch(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void fetch(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
-    struct device_strategy *device = &comm->on_device;
-    device_begun(device, UPS, bucket, !copy_share(comm, bucket, device->back.queue, false));
+    struct dpb_device_strategy *device = &comm->on_device;
+    dpb_device_begun(device, UPS, bucket, !copy_share(comm, bucket, device->back.queue, false));
     turn->at = turn->length;
 }
 
@@ -271,48 +274,48 @@ static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     (void)bucket;
-    return device_has_room(&comm->on_device, GATHERINGS) &&
-           device_has_room(&comm->on_device, DEVICE_UPDATES) && is_turn(comm, GATHER);
+    return dpb_device_has_room(&comm->on_device, GATHERINGS) &&
+           dpb_device_has_room(&comm->on_device, DPB_DEVICE_UPDATES) && is_turn(comm, GATHER);
 }
 
-static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void gather(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
-    struct device_strategy *device = &comm->on_device;
+    struct dpb_device_strategy *device = &comm->on_device;
     await_flight(comm, device->here.queue, UPS, bucket);
-    device_begun(device, GATHERINGS, bucket, !call(comm, bucket, GATHER));
+    dpb_device_begun(device, GATHERINGS, bucket, !call(comm, bucket, GATHER));
     if (leads(comm)) {
         comm->nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
-        signals_raise(&comm->base.signals, SIGNAL_GATHERED, bucket);
+        dpb_signals_raise(&comm->base.signals, DPB_SIGNAL_GATHERED, bucket);
     }
-    device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
+    dpb_device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
     turn->at = turn->length;
 }
 
-static const struct stage_flight summed = {REDUCTIONS, DPB_PHASE_TRANSFER,
-                                           "NCCL's sum over the machine"};
-static const struct stage_flight down = {DOWNS, DPB_PHASE_TRANSFER,
-                                         "its device to copy a sum to the host"};
-static const struct stage_flight up = {UPS, DPB_PHASE_TRANSFER,
-                                       "its device to copy a sum from the host"};
-static const struct stage_flight gathered = {GATHERINGS, DPB_PHASE_TRANSFER,
-                                             "NCCL to gather the sum over the machine"};
+static const struct dpb_stage_flight summed = {REDUCTIONS, DPB_PHASE_TRANSFER,
+                                               "NCCL's sum over the machine"};
+static const struct dpb_stage_flight down = {DOWNS, DPB_PHASE_TRANSFER,
+                                             "its device to copy a sum to the host"};
+static const struct dpb_stage_flight up = {UPS, DPB_PHASE_TRANSFER,
+                                           "its device to copy a sum from the host"};
+static const struct dpb_stage_flight gathered = {GATHERINGS, DPB_PHASE_TRANSFER,
+                                                 "NCCL to gather the sum over the machine"};
 
 /* A gathering is given behind the copy up, before that has landed. */
-static const struct stage stages[STAGES] = {[REDUCE] = {reduce_due, reduce, wait},
-                                            [POST] = {post_due, post, wait},
-                                            [FETCH] = {fetch_due, fetch, wait},
-                                            [GATHER] = {gather_due, gather, wait}};
+static const struct dpb_stage stages[STAGES] = {[REDUCE] = {reduce_due, reduce, wait},
+                                                [POST] = {post_due, post, wait},
+                                                [FETCH] = {fetch_due, fetch, wait},
+                                                [GATHER] = {gather_due, gather, wait}};
 
-static const struct stage_flight *const flights[STAGES] = {[REDUCE] = &summed,
-                                                           [DOWN] = &down,
-                                                           [UP] = &up,
-                                                           [GATHERED] = &gathered,
-                                                           [UPDATED] = &device_updated};
+static const struct dpb_stage_flight *const flights[STAGES] = {[REDUCE] = &summed,
+                                                               [DOWN] = &down,
+                                                               [UP] = &up,
+                                                               [GATHERED] = &gathered,
+                                                               [UPDATED] = &dpb_device_updated};
 
-static const struct stage stages_alone[] = {{reduce_due, reduce, wait}, {NULL, NULL, NULL}};
+static const struct dpb_stage stages_alone[] = {{reduce_due, reduce, wait}, {NULL, NULL, NULL}};
 
-static const struct stage_flight *const flights_alone[] = {&summed, &device_updated};
+static const struct dpb_stage_flight *const flights_alone[] = {&summed, &dpb_device_updated};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -320,8 +323,8 @@ static dpb_status open_nccl(struct hierarchical *comm)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_device_arenas *device = comm->job.device;
-    const struct nccl_library *library;
-    DPB_TRY(nccl_load(host, &library));
+    const struct dpb_nccl_library *library;
+    DPB_TRY(dpb_nccl_load(host, &library));
     DPB_TRY(library->settle_options(&comm->nccl_options, &comm->job));
     comm->nccl = host->alloc(sizeof *comm->nccl);
     if (!comm->nccl)
@@ -346,9 +349,9 @@ uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct 
                                   uint64_t bucket_elements)
 {
     uint64_t elements = round_bucket(job, bucket_elements);
-    if (strategy_local_rank(job) >= hierarchical_shares(job))
+    if (dpb_strategy_local_rank(job) >= hierarchical_shares(job))
         return 0;
-    return strategy_count_buckets(layout, elements) *
+    return dpb_strategy_count_buckets(layout, elements) *
            hierarchical_longest_share(job, layout, elements) *
            dpb_dtype_size(layout->gradient_type);
 }
@@ -360,11 +363,12 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
     struct inside_nccl *nccl = comm->nccl;
     nccl->pinned_bytes = inside_nccl_pinned_bytes(&comm->job, layout, want->bucket_elements);
     want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
-    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     want->gradients = DPB_MEMORY_PRIVATE;
-    nccl->order_at = strategy_lines(want->scratch_bytes);
-    want->scratch_bytes = nccl->order_at + strategy_count_buckets(layout, want->bucket_elements) *
-                                               sizeof *nccl->order;
+    nccl->order_at = dpb_strategy_lines(want->scratch_bytes);
+    want->scratch_bytes =
+        nccl->order_at +
+        dpb_strategy_count_buckets(layout, want->bucket_elements) * sizeof *nccl->order;
     if (!hierarchical_drives(comm))
         return DPB_OK;
     nccl->share_elements = hierarchical_longest_share(&comm->job, layout, want->bucket_elements);
@@ -373,15 +377,15 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
 
 static dpb_status open_flights(struct hierarchical *comm)
 {
-    struct device_strategy *device = &comm->on_device;
-    struct device_lane *const lanes[] = {[DEVICE_UPDATES] = &device->here,
-                                         [REDUCTIONS] = &device->here,
-                                         [DOWNS] = &device->out,
-                                         [UPS] = &device->back,
-                                         [GATHERINGS] = &device->here};
-    DPB_TRY(device_lanes_open(device));
+    struct dpb_device_strategy *device = &comm->on_device;
+    struct dpb_device_lane *const lanes[] = {[DPB_DEVICE_UPDATES] = &device->here,
+                                             [REDUCTIONS] = &device->here,
+                                             [DOWNS] = &device->out,
+                                             [UPS] = &device->back,
+                                             [GATHERINGS] = &device->here};
+    DPB_TRY(dpb_device_lanes_open(device));
     for (uint32_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
-        DPB_TRY(device_flight_open(device, i, lanes[i], N_SIGNALS));
+        DPB_TRY(dpb_device_flight_open(device, i, lanes[i], DPB_N_SIGNALS));
     return DPB_OK;
 }
 
@@ -390,7 +394,7 @@ static dpb_status open_communicator(struct hierarchical *comm)
     struct inside_nccl *nccl = comm->nccl;
     const struct dpb_comm_args *args = &comm->base.args;
     snprintf(nccl->name, sizeof nccl->name, "machine %u", comm->machine);
-    const struct nccl_group group = {
+    const struct dpb_nccl_group group = {
         .name = nccl->name, .rank = args->rank, .n_ranks = args->n_workers, .ranks = comm->ranks};
     if (args->n_workers == 1)
         return DPB_OK;
@@ -405,7 +409,7 @@ static dpb_status stage_shares(struct hierarchical *comm, const struct dpb_arena
                                struct dpb_arenas *staged)
 {
     struct inside_nccl *nccl = comm->nccl;
-    struct device_strategy *device = &comm->on_device;
+    struct dpb_device_strategy *device = &comm->on_device;
     *staged = *arenas;
     if (!hierarchical_drives(comm))
         return DPB_OK;
@@ -421,10 +425,10 @@ dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
     const struct dpb_host *host = comm->base.host;
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas), staged;
-    DPB_TRY(strategy_bind(&comm->base, &view, alone ? stages_alone : stages,
-                          alone ? sizeof stages_alone / sizeof *stages_alone : STAGES));
+    DPB_TRY(dpb_strategy_bind(&comm->base, &view, alone ? stages_alone : stages,
+                              alone ? sizeof stages_alone / sizeof *stages_alone : STAGES));
     comm->base.pipeline.flights = alone ? flights_alone : flights;
-    comm->base.pipeline.flight_ops = &device_flight_ops;
+    comm->base.pipeline.flight_ops = &dpb_device_flight_ops;
     comm->base.signals.ranks = comm->ranks;
     comm->nccl->order = (uint32_t *)(void *)((char *)view.peer_scratch[0] + comm->nccl->order_at);
     DPB_TRY(open_flights(comm));
@@ -440,17 +444,17 @@ dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
 dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)
 {
     hierarchical_begin(comm_, step->step);
-    return device_strategy_begin(comm_, step);
+    return dpb_device_strategy_begin(comm_, step);
 }
 
 /* After a failure NCCL is aborted, so that nothing waits for the GPU for ever. */
 dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
 {
     struct hierarchical *comm = comm_;
-    dpb_status status = device_strategy_progress(comm, budget_ns);
+    dpb_status status = dpb_device_strategy_progress(comm, budget_ns);
     DPB_THEN(status, look_at_nccl(comm));
     if (status != DPB_OK) {
-        device_keep(&comm->on_device, status);
+        dpb_device_keep(&comm->on_device, status);
         comm->nccl->library->abort(&comm->nccl->communicator);
     }
     return status;
@@ -460,12 +464,12 @@ dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
 static void close_nccl(struct hierarchical *comm)
 {
     struct inside_nccl *nccl = comm->nccl;
-    struct device_strategy *device = &comm->on_device;
-    if (device->status == DPB_OK && device_all_landed(device))
+    struct dpb_device_strategy *device = &comm->on_device;
+    if (device->status == DPB_OK && dpb_device_all_landed(device))
         nccl->library->close(&nccl->communicator);
     else
         nccl->library->abort(&nccl->communicator);
-    device_flights_close(device); /* before the memory that their copies write */
+    dpb_device_flights_close(device); /* before the memory that their copies write */
     if (nccl->staging)
         device->ops->unpin(device->device, nccl->staging);
     comm->base.host->release(nccl, sizeof *nccl);
@@ -485,7 +489,7 @@ void inside_nccl_close(void *comm_)
         close_nccl(comm);
     hierarchical_release(comm);
     if (opened)
-        device_strategy_close(comm);
+        dpb_device_strategy_close(comm);
     else
-        strategy_close(comm);
+        dpb_strategy_close(comm);
 }

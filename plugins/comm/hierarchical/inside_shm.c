@@ -44,7 +44,7 @@ static struct dpb_range carried_by(const struct hierarchical *comm, uint32_t pla
 {
     if (comm->machines)
         return (struct dpb_range){0, bucket % comm->n_shares == place ? length : 0};
-    return slice_of(length, place, comm->n_shares);
+    return dpb_slice_of(length, place, comm->n_shares);
 }
 
 /* The place that carries an element of a bucket across. */
@@ -58,41 +58,41 @@ static uint32_t carrier_of(const struct hierarchical *comm, uint64_t bucket, uin
 }
 
 /* Each part goes into the arena of the place that carries it. */
-static void reduce_piece(const struct strategy *base, uint64_t bucket, struct piece piece)
+static void reduce_piece(const struct dpb_strategy *base, uint64_t bucket, struct dpb_piece piece)
 {
     const struct hierarchical *comm = (const struct hierarchical *)base;
     const uint64_t first = bucket * base->arenas.bucket_elements, end = piece.begin + piece.n;
-    const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    const uint64_t length = dpb_pipeline_bucket_length(&base->pipeline, bucket);
     while (piece.begin < end) {
         const uint32_t place = carrier_of(comm, bucket, length, piece.begin - first);
         const uint64_t carried = first + carried_by(comm, place, bucket, length).end;
-        void *sum = strategy_gradients(base, place, piece.begin);
+        void *sum = dpb_strategy_gradients(base, place, piece.begin);
         piece.n = (end < carried ? end : carried) - piece.begin;
         if (base->args.n_workers > 1)
-            strategy_sum(base, bucket, piece, &sum, 1);
+            dpb_strategy_sum(base, bucket, piece, &sum, 1);
         if (place != base->args.rank)
             base->host->count_bytes(piece.n * dpb_dtype_size(base->arenas.layout.gradient_type));
         piece.begin += piece.n;
     }
 }
 
-static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void reduce(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    slices_reduce(strategy, bucket, turn, reduce_piece);
+    dpb_slices_reduce(strategy, bucket, turn, reduce_piece);
 }
 
 /* ---- stage: off to the other machines -------------------------------------------------------- */
 
 /* The ranks that sum parts of the slice that this place carries. */
-static struct rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
+static struct dpb_rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
 {
-    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&comm->base.pipeline, bucket);
     uint32_t n = comm->base.args.n_workers;
     struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, length);
-    struct rank_set set = {0, 0};
-    while (set.first < n && slice_of(length, set.first, n).end <= carried.begin)
+    struct dpb_rank_set set = {0, 0};
+    while (set.first < n && dpb_slice_of(length, set.first, n).end <= carried.begin)
         set.first++;
-    while (set.first + set.n < n && slice_of(length, set.first + set.n, n).begin < carried.end)
+    while (set.first + set.n < n && dpb_slice_of(length, set.first + set.n, n).begin < carried.end)
         set.n++;
     return set;
 }
@@ -100,9 +100,10 @@ static struct rank_set contributors(const struct hierarchical *comm, uint64_t bu
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !hierarchical_drives(comm) || (sums_has_place(comm->across->sums) &&
-                                          signals_reached(&comm->base.signals, SIGNAL_REDUCED,
-                                                          contributors(comm, bucket), bucket));
+    return !hierarchical_drives(comm) ||
+           (dpb_sums_has_place(comm->across->sums) &&
+            dpb_signals_reached(&comm->base.signals, DPB_SIGNAL_REDUCED, contributors(comm, bucket),
+                                bucket));
 }
 
 /* The pipeline waits here only while no share is under way. So across has a place, and a part of
@@ -110,21 +111,21 @@ static bool post_due(void *strategy, uint64_t bucket)
 static dpb_status post_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return strategy_wait(&comm->base, SIGNAL_REDUCED, contributors(comm, bucket), bucket,
-                         comm->base.arenas.layout.gradient_type,
-                         "the peer's part of the machine's sum");
+    return dpb_strategy_wait(&comm->base, DPB_SIGNAL_REDUCED, contributors(comm, bucket), bucket,
+                             comm->base.arenas.layout.gradient_type,
+                             "the peer's part of the machine's sum");
 }
 
-static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void post(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
     turn->at = turn->length;
     if (!hierarchical_drives(comm))
         return;
     struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, turn->length);
-    struct rank_set from = contributors(comm, bucket);
+    struct dpb_rank_set from = contributors(comm, bucket);
     if (from.n > 0)
-        strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
+        dpb_strategy_span_others(&comm->base, DPB_SIGNAL_REDUCED, DPB_SIGNAL_REDUCED, from, bucket);
     comm->across->sums->ops->post(comm->across->sums,
                                   bucket * comm->base.arenas.bucket_elements + carried.begin,
                                   carried.end - carried.begin);
@@ -135,35 +136,35 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !hierarchical_drives(comm) || sums_finished(comm->across->sums, bucket);
+    return !hierarchical_drives(comm) || dpb_sums_finished(comm->across->sums, bucket);
 }
 
-static dpb_status gather_wait(void *strategy, uint64_t bucket)
+static dpb_status dpb_gather_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     (void)bucket;
     return comm->across->sums->ops->wait(comm->across->sums);
 }
 
-static bool is_sharded(const struct strategy *base)
+static bool is_sharded(const struct dpb_strategy *base)
 {
     return ((const struct hierarchical *)(const void *)base)->sharded;
 }
 
 /* Sums go to all, or with shards new weights. */
-static dpb_dtype given_type(const struct strategy *base)
+static dpb_dtype given_type(const struct dpb_strategy *base)
 {
     const struct dpb_layout *layout = &base->arenas.layout;
     return is_sharded(base) ? layout->weight_type : layout->gradient_type;
 }
 
-static void *given_at(const struct strategy *base, uint32_t place, uint64_t at)
+static void *given_at(const struct dpb_strategy *base, uint32_t place, uint64_t at)
 {
-    return is_sharded(base) ? strategy_weights(base, place, at)
-                            : strategy_gradients(base, place, at);
+    return is_sharded(base) ? dpb_strategy_weights(base, place, at)
+                            : dpb_strategy_gradients(base, place, at);
 }
 
-static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
+static void copy_to_all(const struct dpb_strategy *base, uint64_t bucket, struct dpb_piece piece)
 {
     dpb_dtype type = given_type(base);
     const void *own = given_at(base, base->args.rank, piece.begin);
@@ -175,78 +176,80 @@ static void copy_to_all(const struct strategy *base, uint64_t bucket, struct pie
     base->host->span(bucket, DPB_PHASE_TRANSFER, began_ns, base->host->now_ns());
 }
 
-static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void gather(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     struct dpb_range carried = {turn->length, turn->length};
     if (hierarchical_drives(comm))
         carried = carried_by(comm, base->args.rank, bucket, turn->length);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
-    if (!slices_work_on(base, bucket, carried, given_type(base), turn, copy_to_all))
+    if (!dpb_slices_work_on(base, bucket, carried, given_type(base), turn, copy_to_all))
         return;
     if (hierarchical_drives(comm))
-        signals_raise(&base->signals, SIGNAL_GATHERED, bucket);
+        dpb_signals_raise(&base->signals, DPB_SIGNAL_GATHERED, bucket);
     turn->at = turn->length;
 }
 
 /* ---- stage: update -------------------------------------------------------------------------- */
 
-static struct rank_set drivers(const struct hierarchical *comm)
+static struct dpb_rank_set drivers(const struct hierarchical *comm)
 {
-    return (struct rank_set){0, comm->n_shares};
+    return (struct dpb_rank_set){0, comm->n_shares};
 }
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return signals_reached(&comm->base.signals, SIGNAL_GATHERED, drivers(comm), bucket);
+    return dpb_signals_reached(&comm->base.signals, DPB_SIGNAL_GATHERED, drivers(comm), bucket);
 }
 
 /* While later buckets are under way from here, they are not to wait for this one. */
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
+    if (hierarchical_drives(comm) && !dpb_sums_idle(comm->across->sums))
         return comm->across->sums->ops->wait(comm->across->sums);
-    return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
-                         given_type(&comm->base),
-                         comm->sharded ? "the peer's slice of the weights"
-                                       : "the peer's slice of the sum over all machines");
+    return dpb_strategy_wait(&comm->base, DPB_SIGNAL_GATHERED, drivers(comm), bucket,
+                             given_type(&comm->base),
+                             comm->sharded ? "the peer's slice of the weights"
+                                           : "the peer's slice of the sum over all machines");
 }
 
-static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void update(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
     if (turn->at == 0)
-        strategy_span_others(&comm->base,
-                             hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
-                             SIGNAL_GATHERED, drivers(comm), bucket);
+        dpb_strategy_span_others(
+            &comm->base, hierarchical_drives(comm) ? DPB_SIGNAL_GATHERED : DPB_SIGNAL_REDUCED,
+            DPB_SIGNAL_GATHERED, drivers(comm), bucket);
     if (comm->sharded)
         turn->at = turn->length;
     else if (comm->machines)
-        coded_update(strategy, bucket, turn);
+        dpb_coded_update(strategy, bucket, turn);
     else
-        strategy_update_bucket(strategy, bucket, turn);
+        dpb_strategy_update_bucket(strategy, bucket, turn);
 }
 
-static const struct stage stages[] = {{slices_due, reduce, slices_wait},
-                                      {post_due, post, post_wait},
-                                      {gather_due, gather, gather_wait},
-                                      {update_due, update, update_wait}};
+static const struct dpb_stage stages[] = {{dpb_slices_due, reduce, dpb_slices_wait},
+                                          {post_due, post, post_wait},
+                                          {gather_due, gather, dpb_gather_wait},
+                                          {update_due, update, update_wait}};
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
-/* A strategy_part: this place carries a slice, and its ring sums this part of the slice here. */
-static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+/* A dpb_strategy_part: this place carries a slice, and its ring sums this part of the slice
+ * here. */
+static struct dpb_range own_part(const struct dpb_strategy *strategy, uint64_t bucket,
+                                 uint64_t length)
 {
     const struct hierarchical *comm = (const struct hierarchical *)strategy;
     if (!hierarchical_drives(comm))
         return (struct dpb_range){0, 0};
     const struct dpb_range carried = carried_by(comm, strategy->args.rank, bucket, length);
     const struct dpb_range own =
-        ring_owned(carried.end - carried.begin, comm->machine, comm->job.n_machines);
+        dpb_ring_owned(carried.end - carried.begin, comm->machine, comm->job.n_machines);
     return (struct dpb_range){carried.begin + own.begin, carried.begin + own.end};
 }
 
@@ -254,8 +257,8 @@ static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_
                               struct dpb_comm_plan *want)
 {
     want->weights = DPB_MEMORY_SHARED;
-    return strategy_plan_parts(&comm->base, layout, comm->n_shares == 0 ? slices_own : own_part,
-                               want);
+    return dpb_strategy_plan_parts(&comm->base, layout,
+                                   comm->n_shares == 0 ? dpb_slices_own : own_part, want);
 }
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
@@ -265,9 +268,9 @@ static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_
 static dpb_status plan_coded(struct hierarchical *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
-    DPB_TRY(coded_plan(comm->machines, layout, CODED_GATHERED, want));
+    DPB_TRY(dpb_coded_plan(comm->machines, layout, DPB_CODED_GATHERED, want));
     want->gradients = DPB_MEMORY_SHARED;
-    coded_contract(&comm->job, &want->contract);
+    dpb_coded_contract(&comm->job, &want->contract);
     return DPB_OK;
 }
 
@@ -275,7 +278,7 @@ dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *l
                            struct dpb_comm_plan *want)
 {
     uint64_t elements = want->bucket_elements;
-    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     if (comm->machines)
         return plan_coded(comm, layout, want);
     if (comm->sharded)
@@ -292,15 +295,15 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas);
     if (comm->sharded && alone)
-        DPB_TRY(slices_bind_shards(&comm->base, &view));
+        DPB_TRY(dpb_slices_bind_shards(&comm->base, &view));
     else
-        DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
-                              alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+        DPB_TRY(dpb_strategy_bind(&comm->base, &view, alone ? dpb_slices_stages : stages,
+                                  alone ? DPB_SLICES_STAGES : sizeof stages / sizeof stages[0]));
     if (comm->sharded && !alone)
-        comm->shards = (struct ring_shards){.arena = arenas->weights,
-                                            .type = arenas->layout.weight_type,
-                                            .make = strategy_make_weights,
-                                            .owner = comm};
+        comm->shards = (struct dpb_ring_shards){.arena = arenas->weights,
+                                                .type = arenas->layout.weight_type,
+                                                .make = dpb_strategy_make_weights,
+                                                .owner = comm};
     comm->base.signals.ranks = comm->ranks;
     return hierarchical_connect(comm, arenas);
 }

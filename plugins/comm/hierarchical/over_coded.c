@@ -16,16 +16,16 @@
 
 struct over_coded {
     struct across base;
-    struct sums sums;                 /* of whole buckets, by messages */
-    struct strategy *machines;        /* @owned */
-    struct mesh_transport *transport; /* the gather's, once there is one */
-    struct gather *gather;            /* NULL: this place carries nothing */
-    void **gradients;                 /* by machine: the own arena */
-    char name[32];                    /* of the ring */
+    struct dpb_sums sums;                 /* of whole buckets, by messages */
+    struct dpb_strategy *machines;        /* @owned */
+    struct dpb_mesh_transport *transport; /* the gather's, once there is one */
+    struct dpb_gather *gather;            /* NULL: this place carries nothing */
+    void **gradients;                     /* by machine: the own arena */
+    char name[32];                        /* of the ring */
     uint32_t place, n_shares;
 };
 
-static struct over_coded *over_of(struct sums *sums)
+static struct over_coded *over_of(struct dpb_sums *sums)
 {
     return (struct over_coded *)(void *)((char *)sums - offsetof(struct over_coded, sums));
 }
@@ -40,16 +40,16 @@ static size_t gradients_bytes(const struct over_coded *over)
 /* The carrier sees the arenas of this rank, and no bucket that goes by stages. */
 static dpb_status bind_machines(struct over_coded *over, const struct across_group *group)
 {
-    struct strategy *machines = over->machines;
+    struct dpb_strategy *machines = over->machines;
     over->gradients = machines->host->alloc(gradients_bytes(over));
     if (!over->gradients)
         return DPB_NO_MEMORY;
     over->gradients[group->machine] = group->arenas->gradients;
     struct dpb_arenas view = *group->arenas;
     view.peer_gradients = over->gradients;
-    DPB_TRY(strategy_bind(machines, &view, NULL, 0));
+    DPB_TRY(dpb_strategy_bind(machines, &view, NULL, 0));
     machines->signals.ranks = group->members;
-    return coded_bind(machines);
+    return dpb_coded_bind(machines);
 }
 
 static dpb_status over_coded_connect(struct across *across, const struct across_group *group)
@@ -61,15 +61,15 @@ static dpb_status over_coded_connect(struct across *across, const struct across_
     if (!over->transport)
         return DPB_OK;
     snprintf(over->name, sizeof over->name, "ring %u", group->place);
-    const struct gather_args args = {.strategy = over->machines,
-                                     .slots = gather_coded_slots(over->machines),
-                                     .transport = over->transport,
-                                     .members = {.name = over->name,
-                                                 .n_members = group->job->n_machines,
-                                                 .position = group->machine,
-                                                 .doorbell = group->doorbell}};
+    const struct dpb_gather_args args = {.strategy = over->machines,
+                                         .slots = dpb_gather_coded_slots(over->machines),
+                                         .transport = over->transport,
+                                         .members = {.name = over->name,
+                                                     .n_members = group->job->n_machines,
+                                                     .position = group->machine,
+                                                     .doorbell = group->doorbell}};
     over->transport = NULL; /* the gather's from here on */
-    return gather_create(&args, &over->gather);
+    return dpb_gather_create(&args, &over->gather);
 }
 
 static void over_coded_close(struct across *across)
@@ -78,9 +78,9 @@ static void over_coded_close(struct across *across)
     const struct dpb_host *host = over->machines->host;
     if (over->transport)
         over->transport->ops->close(over->transport, false);
-    gather_destroy(over->gather);
+    dpb_gather_destroy(over->gather);
     host->release(over->gradients, gradients_bytes(over));
-    strategy_close(over->machines);
+    dpb_strategy_close(over->machines);
     host->release(over, sizeof *over);
 }
 
@@ -91,7 +91,7 @@ static bool carries(const struct over_coded *over, uint64_t bucket)
     return bucket % over->n_shares == over->place;
 }
 
-static void over_coded_post(struct sums *sums, uint64_t begin, uint64_t n)
+static void over_coded_post(struct dpb_sums *sums, uint64_t begin, uint64_t n)
 {
     struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->posted++;
@@ -99,59 +99,60 @@ static void over_coded_post(struct sums *sums, uint64_t begin, uint64_t n)
     (void)n;
     if (!carries(over, bucket))
         return;
-    coded_encode(over->machines, bucket, 0);
-    gather_post(over->gather, bucket);
+    dpb_coded_encode(over->machines, bucket, 0);
+    dpb_gather_post(over->gather, bucket);
 }
 
 /* Decodes one bucket a call, once its messages are here: others' messages are to move meanwhile. */
-static dpb_status over_coded_move(struct sums *sums, int64_t until_ns, bool *moved)
+static dpb_status over_coded_move(struct dpb_sums *sums, int64_t until_ns, bool *moved)
 {
     struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->finished;
-    DPB_TRY(gather_move(over->gather, until_ns, moved));
-    if (bucket == sums->posted || (carries(over, bucket) && !gather_finished(over->gather, bucket)))
-        return coded_status(over->machines);
+    DPB_TRY(dpb_gather_move(over->gather, until_ns, moved));
+    if (bucket == sums->posted ||
+        (carries(over, bucket) && !dpb_gather_finished(over->gather, bucket)))
+        return dpb_coded_status(over->machines);
     if (carries(over, bucket))
-        coded_decode(over->machines, bucket, 0);
+        dpb_coded_decode(over->machines, bucket, 0);
     sums->finished++;
     *moved = true;
-    return coded_status(over->machines);
+    return dpb_coded_status(over->machines);
 }
 
 /* `move` finishes buckets of other places by itself. */
-static dpb_status over_coded_wait(struct sums *sums)
+static dpb_status over_coded_wait(struct dpb_sums *sums)
 {
     const struct over_coded *over = over_of(sums);
-    return sums_idle(sums) || !carries(over, sums->finished)
+    return dpb_sums_idle(sums) || !carries(over, sums->finished)
                ? DPB_OK
-               : gather_wait(over->gather, sums->finished);
+               : dpb_gather_wait(over->gather, sums->finished);
 }
 
 /* They end with the way across. */
-static const struct sums_ops sums_ops = {
+static const struct dpb_sums_ops sums_ops = {
     .post = over_coded_post, .move = over_coded_move, .wait = over_coded_wait};
 
 static const struct across_ops ops = {.connect = over_coded_connect, .close = over_coded_close};
 
 dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
                              const struct hierarchical_options *options, bool drives,
-                             struct across **across, struct strategy **machines)
+                             struct across **across, struct dpb_strategy **machines)
 {
     struct dpb_comm_args args = *job;
     void *made;
     args.n_workers = job->n_machines;
     args.rank = job->machines[job->rank];
-    DPB_TRY(coded_open(host, &args, sizeof(struct strategy), &made));
+    DPB_TRY(dpb_coded_open(host, &args, sizeof(struct dpb_strategy), &made));
     struct over_coded *over = host->alloc(sizeof *over);
     if (!over) {
-        strategy_close(made);
+        dpb_strategy_close(made);
         return DPB_NO_MEMORY;
     }
     *over = (struct over_coded){.base = {&ops, &over->sums},
                                 .sums = {.ops = &sums_ops, .window = UINT64_MAX},
                                 .machines = made};
     dpb_status status =
-        drives ? mesh_tcp_create(host, &options->tcp, false, &over->transport) : DPB_OK;
+        drives ? dpb_mesh_tcp_create(host, &options->tcp, false, &over->transport) : DPB_OK;
     if (status != DPB_OK) {
         over_coded_close(&over->base);
         return status;

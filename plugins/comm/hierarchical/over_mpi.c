@@ -12,7 +12,7 @@
 struct over_mpi {
     struct across base;
     const struct dpb_host *host;
-    const struct mpi_library *library;
+    const struct dpb_mpi_library *library;
 };
 
 static dpb_status over_mpi_plan(struct across *across, uint64_t share_elements,
@@ -26,11 +26,11 @@ static dpb_status over_mpi_connect(struct across *across, const struct across_gr
 {
     struct over_mpi *over = (struct over_mpi *)across;
     const struct dpb_arenas *arenas = group->arenas;
-    const struct mpi_sums_args args = {
+    const struct dpb_mpi_sums_args args = {
         .arena = arenas->gradients,
         .type = arenas->layout.gradient_type,
         .n_buckets = arenas->n_buckets,
-        .group = group->place < group->n_shares ? (int32_t)group->place : MPI_NO_GROUP,
+        .group = group->place < group->n_shares ? (int32_t)group->place : DPB_MPI_NO_GROUP,
         .position = group->machine,
         .n_members = group->job->n_machines};
     return over->library->create(&args, &across->sums);
@@ -39,7 +39,7 @@ static dpb_status over_mpi_connect(struct across *across, const struct across_gr
 static void over_mpi_close(struct across *across)
 {
     struct over_mpi *over = (struct over_mpi *)across;
-    sums_destroy(across->sums);
+    dpb_sums_destroy(across->sums);
     over->library->close();
     over->host->release(over, sizeof *over);
 }
@@ -50,8 +50,8 @@ static const struct across_ops ops = {
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,
                            struct across **across)
 {
-    const struct mpi_library *library;
-    DPB_TRY(mpi_load(host, &library));
+    const struct dpb_mpi_library *library;
+    DPB_TRY(dpb_mpi_load(host, &library));
     DPB_TRY(library->open(job));
     struct over_mpi *over = host->alloc(sizeof *over);
     if (!over)

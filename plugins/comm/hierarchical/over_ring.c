@@ -8,9 +8,9 @@
 struct over_ring {
     struct across base;
     const struct dpb_host *host;
-    struct ring_options options;
-    struct mesh_transport *transport; /* the ring's, once there is one */
-    struct ring_inbox inbox;
+    struct dpb_ring_options options;
+    struct dpb_mesh_transport *transport; /* the ring's, once there is one */
+    struct dpb_ring_inbox inbox;
     uint64_t share_elements; /* of the longest share */
     char name[32];           /* of the ring */
 };
@@ -20,7 +20,7 @@ static dpb_status over_ring_plan(struct across *across, uint64_t share_elements,
 {
     struct over_ring *over = (struct over_ring *)across;
     over->share_elements = share_elements;
-    return ring_inbox_plan(over->host, &over->options, want, &over->inbox);
+    return dpb_ring_inbox_plan(over->host, &over->options, want, &over->inbox);
 }
 
 static dpb_status over_ring_connect(struct across *across, const struct across_group *group)
@@ -28,20 +28,20 @@ static dpb_status over_ring_connect(struct across *across, const struct across_g
     struct over_ring *over = (struct over_ring *)across;
     const struct dpb_arenas *arenas = group->arenas;
     snprintf(over->name, sizeof over->name, "ring %u", group->place);
-    const struct ring_args args = {.host = over->host,
-                                   .transport = over->transport,
-                                   .members = {.name = over->name,
-                                               .members = group->members,
-                                               .n_members = group->job->n_machines,
-                                               .position = group->machine,
-                                               .doorbell = group->doorbell},
-                                   .memory = ring_inbox_memory(&over->inbox, arenas),
-                                   .type = arenas->layout.gradient_type,
-                                   .shards = group->shards,
-                                   .n_buckets = arenas->n_buckets,
-                                   .bucket_elements = over->share_elements};
+    const struct dpb_ring_args args = {.host = over->host,
+                                       .transport = over->transport,
+                                       .members = {.name = over->name,
+                                                   .members = group->members,
+                                                   .n_members = group->job->n_machines,
+                                                   .position = group->machine,
+                                                   .doorbell = group->doorbell},
+                                       .memory = dpb_ring_inbox_memory(&over->inbox, arenas),
+                                       .type = arenas->layout.gradient_type,
+                                       .shards = group->shards,
+                                       .n_buckets = arenas->n_buckets,
+                                       .bucket_elements = over->share_elements};
     over->transport = NULL; /* the ring's from here on */
-    return ring_create(&args, &across->sums);
+    return dpb_ring_create(&args, &across->sums);
 }
 
 static void over_ring_close(struct across *across)
@@ -49,7 +49,7 @@ static void over_ring_close(struct across *across)
     struct over_ring *over = (struct over_ring *)across;
     if (over->transport)
         over->transport->ops->close(over->transport, false);
-    sums_destroy(across->sums);
+    dpb_sums_destroy(across->sums);
     over->host->release(over, sizeof *over);
 }
 
@@ -67,7 +67,7 @@ static dpb_status open_transport(struct over_ring *over, const struct hierarchic
     }
 #endif
     (void)place; /* verbs without its library is refused before */
-    return mesh_tcp_create(over->host, &given->tcp, false, &over->transport);
+    return dpb_mesh_tcp_create(over->host, &given->tcp, false, &over->transport);
 }
 
 dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchical_options *options,

@@ -46,7 +46,7 @@ uint32_t hierarchical_last(const struct dpb_comm_args *job)
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
                                     const struct dpb_layout *layout, uint64_t bucket_elements)
 {
-    return strategy_longest_bucket(layout, bucket_elements) / hierarchical_shares(job) + 1;
+    return dpb_strategy_longest_bucket(layout, bucket_elements) / hierarchical_shares(job) + 1;
 }
 
 dpb_status hierarchical_find_places(struct hierarchical *comm)
@@ -88,7 +88,7 @@ struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    struct sums *sums = ((const struct hierarchical *)strategy)->across->sums;
+    struct dpb_sums *sums = ((const struct hierarchical *)strategy)->across->sums;
     return sums->ops->move(sums, until_ns, moved);
 }
 
@@ -97,7 +97,7 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
     if (comm->n_shares == 0)
         return DPB_OK;
     if (comm->transport != OVER_MPI) /* MPI does not sleep */
-        DPB_TRY(strategy_open_doorbell(&comm->base, "hierarchical"));
+        DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "hierarchical"));
     if (!comm->across)
         return DPB_OK;
     const struct across_group group = {.job = &comm->job,
@@ -117,9 +117,9 @@ void hierarchical_begin(const struct hierarchical *comm, uint64_t step)
 {
     if (!hierarchical_drives(comm))
         return;
-    sums_begin(comm->across->sums, step);
+    dpb_sums_begin(comm->across->sums, step);
     if (comm->machines) /* the sums' `move` returns the error if a message was refused */
-        (void)strategy_begin(comm->machines, &(struct dpb_step){.step = step});
+        (void)dpb_strategy_begin(comm->machines, &(struct dpb_step){.step = step});
 }
 
 void hierarchical_release(struct hierarchical *comm)

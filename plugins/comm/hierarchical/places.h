@@ -1,6 +1,6 @@
 /*
- * places.h - a rank of `hierarchical`: its state, the places of ranks in machines, and the way across
- * machines. Inside a machine, sums are made through shared memory (inside_shm.h) or by NCCL
+ * places.h - a rank of `hierarchical`: its state, the places of ranks in machines, and the way
+ * across machines. Inside a machine, sums are made through shared memory (inside_shm.h) or by NCCL
  * (inside_nccl.h).
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_PLACES_H
@@ -15,23 +15,23 @@ struct inside_nccl;
 /* `base` is the strategy within the machine; its ranks are the machine's places. */
 struct hierarchical {
     union {
-        struct strategy base;
-        struct device_strategy on_device; /* begins with `base`; with comm.inside = nccl */
+        struct dpb_strategy base;
+        struct dpb_device_strategy on_device; /* begins with `base`; with comm.inside = nccl */
     };
     struct dpb_comm_args job; /* as core gave it: ranks of the job */
     bool sharded;
     int transport, inside;
-    struct nccl_options nccl_options;
+    struct dpb_nccl_options nccl_options;
     uint32_t machine;
-    uint32_t n_shares;         /* of a bucket; 0: no bucket goes across */
-    uint32_t *ranks;           /* of the machine's workers, by place */
-    uint32_t *members;         /* by machine: the ranks that carry this place's share */
-    void **views;              /* of the machine's arenas, by kind and place */
-    struct across *across;     /* NULL: this place carries nothing across */
-    struct ring_shards shards; /* of this place's share; zeroed: sums go round the ring */
-    struct strategy *machines; /* across_open_coded; NULL: without a codec */
-    struct coded_share share;  /* with a codec: buckets whose residuals are here */
-    struct inside_nccl *nccl;  /* NULL: shared memory */
+    uint32_t n_shares;             /* of a bucket; 0: no bucket goes across */
+    uint32_t *ranks;               /* of the machine's workers, by place */
+    uint32_t *members;             /* by machine: the ranks that carry this place's share */
+    void **views;                  /* of the machine's arenas, by kind and place */
+    struct across *across;         /* NULL: this place carries nothing across */
+    struct dpb_ring_shards shards; /* of this place's share; zeroed: sums go round the ring */
+    struct dpb_strategy *machines; /* across_open_coded; NULL: without a codec */
+    struct dpb_coded_share share;  /* with a codec: buckets whose residuals are here */
+    struct inside_nccl *nccl;      /* NULL: shared memory */
 };
 
 static inline bool hierarchical_drives(const struct hierarchical *comm)

@@ -49,7 +49,7 @@ static const struct dpb_host *host;
 enum capture_choice { CAPTURE_AUTO, CAPTURE_ON, CAPTURE_OFF };
 
 struct options {
-    struct nccl_options nccl;
+    struct dpb_nccl_options nccl;
     int capture; /* enum capture_choice */
     int shard;
 };
@@ -58,12 +58,12 @@ static const char *const capture_words[] = {
     [CAPTURE_AUTO] = "auto", [CAPTURE_ON] = "on", [CAPTURE_OFF] = "off", NULL};
 
 static const struct dpb_option option_rows[] = {
-    NCCL_OPTION_ROWS(struct options),
+    DPB_NCCL_OPTION_ROWS(struct options),
     {"capture", DPB_OPT_CHOICE, NULL, "auto", 0, 0, capture_words,
      offsetof(struct options, capture),
      "whether all-reduces and updates are captured with backward, as one CUDA graph a step; on: or "
      "it is refused; auto: where that is possible"},
-    SHARD_OPTION_ROW(struct options, shard),
+    DPB_SHARD_OPTION_ROW(struct options, shard),
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -111,11 +111,11 @@ struct exchange {
 };
 
 struct nccl {
-    struct strategy strategy; /* args, arenas */
+    struct dpb_strategy strategy; /* args, arenas */
     bool sharded;
-    struct nccl_options options;
+    struct dpb_nccl_options options;
     const struct dpb_queue_ops *queues;
-    struct communicator communicator;
+    struct dpb_communicator communicator;
     struct dpb_queue *queue, *idle;
     struct exchange exchanges[2];
     uint64_t n_exchanges;
@@ -145,7 +145,7 @@ static struct dpb_range launch_owned(const struct nccl *nccl, const struct launc
     const struct dpb_range range = launch_range(nccl, launch);
     if (!nccl->sharded)
         return range;
-    const struct dpb_range own = slice_of(range.end - range.begin, args->rank, args->n_workers);
+    const struct dpb_range own = dpb_slice_of(range.end - range.begin, args->rank, args->n_workers);
     return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
 }
 
@@ -333,11 +333,11 @@ static dpb_status give_up(struct nccl *nccl, dpb_status status)
 static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range gradients = {strategy_own_gradients(comm, range.begin),
-                                         comm->arenas.layout.gradient_type,
-                                         range.end - range.begin};
+    const struct dpb_nccl_range gradients = {dpb_strategy_own_gradients(comm, range.begin),
+                                             comm->arenas.layout.gradient_type,
+                                             range.end - range.begin};
     const struct dpb_wait what = launch_wait(nccl, exchange, launch,
                                              nccl->sharded ? "NCCL to launch a reduce-scatter"
                                                            : "NCCL to launch an all-reduce");
@@ -350,11 +350,11 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
 static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_owned(nccl, launch);
     return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
-                                   strategy_own_weights(comm, range.begin),
-                                   strategy_own_gradients(comm, range.begin), launch->first,
+                                   dpb_strategy_own_weights(comm, range.begin),
+                                   dpb_strategy_own_gradients(comm, range.begin), launch->first,
                                    nccl->capturing ? NULL : &exchange->step);
 }
 
@@ -362,10 +362,11 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
 static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range weights = {strategy_own_weights(comm, range.begin),
-                                       comm->arenas.layout.weight_type, range.end - range.begin};
+    const struct dpb_nccl_range weights = {dpb_strategy_own_weights(comm, range.begin),
+                                           comm->arenas.layout.weight_type,
+                                           range.end - range.begin};
     const struct dpb_wait what =
         launch_wait(nccl, exchange, launch, "NCCL to launch an all-gather");
     DPB_TRY(communicator_gather_slices(&nccl->communicator, nccl->queue, &weights,
@@ -407,16 +408,16 @@ static void end_exchange(struct nccl *nccl)
     struct exchange *exchange = current(nccl);
     const struct dpb_arenas *arenas = &nccl->strategy.arenas;
     for (uint64_t b = 0; b < arenas->n_buckets; b++)
-        slices_count_all_reduce(&nccl->strategy, b,
-                                nccl->sharded ? arenas->layout.weight_type
-                                              : arenas->layout.gradient_type);
+        dpb_slices_count_all_reduce(&nccl->strategy, b,
+                                    nccl->sharded ? arenas->layout.weight_type
+                                                  : arenas->layout.gradient_type);
     exchange->ended = true;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* Every NCCL that is new enough not to block (lib/nccl/communicator.c), and every CUDA that this can be
- * built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
+/* Every NCCL that is new enough not to block (lib/nccl/communicator.c), and every CUDA that this
+ * can be built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
 static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
                                  bool *captures)
 {
@@ -438,7 +439,7 @@ static dpb_status settle_capture(const struct options *given, const struct dpb_c
 static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
 {
     const struct options *given = options;
-    needs->capabilities |= nccl_capabilities(&given->nccl);
+    needs->capabilities |= dpb_nccl_capabilities(&given->nccl);
     needs->on_device = needs->takes_events = true;
     needs->runtime = "cuda";
     return DPB_OK;
@@ -456,9 +457,9 @@ static void nccl_memory(const void *options, const struct dpb_comm_args *args,
                         struct dpb_comm_memory *memory)
 {
     const struct options *given = options;
-    const bool sharded = shard_wanted(args, given->shard);
-    shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
-                 memory);
+    const bool sharded = dpb_shard_wanted(args, given->shard);
+    dpb_shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
+                     memory);
 }
 
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -470,11 +471,11 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
         return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", nccl_missing);
     DPB_TRY(settle_capture(given, args, &captures));
     DPB_TRY(communicator_settle_options(&given->nccl, args));
-    DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
+    DPB_TRY(dpb_strategy_open(host, args, sizeof(struct nccl), &made));
     struct nccl *nccl = made;
     nccl->options = given->nccl;
     nccl->captures = captures;
-    nccl->sharded = shard_wanted(args, given->shard);
+    nccl->sharded = dpb_shard_wanted(args, given->shard);
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -485,7 +486,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     const struct nccl *nccl = comm;
     want->bucket_elements =
         planned_bucket(&nccl->strategy.args, nccl->sharded, want->bucket_elements);
-    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
+    uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
             DPB_UNSUPPORTED,
@@ -496,8 +497,8 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
     want->captures = nccl->captures;
-    DPB_TRY(strategy_plan_own(comm, layout, want));
-    return nccl->sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
+    DPB_TRY(dpb_strategy_plan_own(comm, layout, want));
+    return nccl->sharded ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want) : DPB_OK;
 }
 
 static dpb_status make_capture(struct nccl *nccl)
@@ -512,15 +513,15 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct nccl *nccl = comm;
     void *device = nccl->strategy.args.device->device;
-    DPB_TRY(strategy_bind(&nccl->strategy, arenas, NULL, 0));
+    DPB_TRY(dpb_strategy_bind(&nccl->strategy, arenas, NULL, 0));
     DPB_TRY(nccl->queues->open(device, &nccl->queue));
     DPB_TRY(nccl->queues->open(device, &nccl->idle));
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[0]));
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[1]));
     DPB_TRY(make_capture(nccl));
-    const struct nccl_group all = {.name = "workers",
-                                   .rank = nccl->strategy.args.rank,
-                                   .n_ranks = nccl->strategy.args.n_workers};
+    const struct dpb_nccl_group all = {.name = "workers",
+                                       .rank = nccl->strategy.args.rank,
+                                       .n_ranks = nccl->strategy.args.n_workers};
     return give_up(nccl, communicator_open(&nccl->options, &all, &nccl->communicator));
 }
 
@@ -645,7 +646,7 @@ static void nccl_close(void *comm)
         exchange_close(nccl, &nccl->exchanges[e]);
     host->event->destroy(nccl->in_capture);
     work_close(nccl, &nccl->captured);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
@@ -653,12 +654,12 @@ static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
                                              .open = nccl_open,
                                              .plan = nccl_plan,
                                              .bind = nccl_bind,
-                                             .load = strategy_load,
+                                             .load = dpb_strategy_load,
                                              .begin = nccl_begin,
                                              .ready = nccl_ready,
                                              .progress = nccl_progress,
                                              .end = nccl_end,
-                                             .publish = strategy_publish,
+                                             .publish = dpb_strategy_publish,
                                              .close = nccl_close,
                                              .capture = nccl_capture,
                                              .replay = nccl_replay};

@@ -30,11 +30,11 @@ struct link {
     uint8_t *step;                 /* parameters that the peer has sent */
 };
 
-static const char *const kinds[MESH_KINDS] = {"parameters",      "gradients",       "new weights",
-                                              "weights to load", "loading weights", "word",
-                                              "the model",       "age of gradients"};
+static const char *const kinds[DPB_MESH_KINDS] = {
+    "parameters",      "gradients", "new weights", "weights to load",
+    "loading weights", "word",      "the model",   "age of gradients"};
 
-_Static_assert((int)AGE < (int)MESH_KINDS, "kinds of messages");
+_Static_assert((int)AGE < (int)DPB_MESH_KINDS, "kinds of messages");
 
 static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype type)
 {
@@ -45,7 +45,7 @@ static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype t
 static uint64_t inbox_at(const struct links *links, uint64_t bucket)
 {
     return bucket * links->inbox_slot +
-           (links->base->args.codec ? sizeof(struct coded_message) : 0);
+           (links->base->args.codec ? sizeof(struct dpb_coded_message) : 0);
 }
 
 static struct link *link_to(const struct links *links, uint32_t rank)
@@ -65,7 +65,7 @@ static void write_step(uint8_t bytes[STEP_BYTES], const struct links_news *news)
     memcpy(&words[1], &step->learning_rate, 8);
     memcpy(&words[2], &step->scale, 8);
     for (int i = 0; i < STEP_BYTES / 8; i++)
-        bytes = wire_put(bytes, words[i], 8);
+        bytes = dpb_wire_put(bytes, words[i], 8);
 }
 
 static struct links_news read_step(const uint8_t bytes[STEP_BYTES])
@@ -73,7 +73,7 @@ static struct links_news read_step(const uint8_t bytes[STEP_BYTES])
     uint64_t words[STEP_BYTES / 8];
     struct dpb_step step = {0};
     for (int i = 0; i < STEP_BYTES / 8; i++)
-        words[i] = wire_get(&bytes, 8);
+        words[i] = dpb_wire_get(&bytes, 8);
     step.step = words[0];
     memcpy(&step.learning_rate, &words[1], 8);
     memcpy(&step.scale, &words[2], 8);
@@ -82,74 +82,75 @@ static struct links_news read_step(const uint8_t bytes[STEP_BYTES])
 }
 
 /* The n-th slice between a worker and a shard (`weights`: the way back). */
-static struct mesh_label slice_label(const struct links *links, bool weights, uint32_t shard,
-                                     uint64_t n)
+static struct dpb_mesh_label slice_label(const struct links *links, bool weights, uint32_t shard,
+                                         uint64_t n)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
     uint64_t bucket = n % base->arenas.n_buckets;
-    uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&base->pipeline, bucket);
     struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
     size_t size = dpb_dtype_size(weights ? layout->weight_type : layout->gradient_type);
     uint64_t at = (bucket * base->arenas.bucket_elements + slice.begin) * size;
     const bool coded = base->args.codec && !weights, answers = weights && links->memory.answers;
     const uint64_t bytes = (slice.end - slice.begin) * size;
     if (answers) {
-        const uint64_t head = sizeof(struct coded_message), slot = links->memory.answer_slot;
-        return (struct mesh_label){.kind = WEIGHTS,
+        const uint64_t head = sizeof(struct dpb_coded_message), slot = links->memory.answer_slot;
+        return (struct dpb_mesh_label){.kind = WEIGHTS,
+                                       .bucket = (uint32_t)bucket,
+                                       .exchange = n / base->arenas.n_buckets,
+                                       .at_bytes = bucket * slot + head,
+                                       .bytes = bytes > 0 ? slot - head : 0,
+                                       .or_less = true};
+    }
+    return (struct dpb_mesh_label){.kind = weights ? WEIGHTS : GRADIENTS,
                                    .bucket = (uint32_t)bucket,
                                    .exchange = n / base->arenas.n_buckets,
-                                   .at_bytes = bucket * slot + head,
-                                   .bytes = bytes > 0 ? slot - head : 0,
-                                   .or_less = true};
-    }
-    return (struct mesh_label){.kind = weights ? WEIGHTS : GRADIENTS,
-                               .bucket = (uint32_t)bucket,
-                               .exchange = n / base->arenas.n_buckets,
-                               .at_bytes = weights ? at : inbox_at(links, bucket),
-                               .bytes = coded && bytes > 0 ? coded_content_bytes(base, 0) : bytes,
-                               .or_less = coded};
+                                   .at_bytes = weights ? at : inbox_at(links, bucket),
+                                   .bytes = coded && bytes > 0 ? dpb_coded_content_bytes(base, 0)
+                                                               : bytes,
+                                   .or_less = coded};
 }
 
 /* The label for the message: no payload with shared memory, where the peer accesses the slice. */
-static struct mesh_label as_sent(const struct link *link, struct mesh_label label)
+static struct dpb_mesh_label as_sent(const struct link *link, struct dpb_mesh_label label)
 {
     if (link->shares)
         label.at_bytes = label.bytes = 0;
     return label;
 }
 
-static struct mesh_label step_label(uint64_t turn)
+static struct dpb_mesh_label step_label(uint64_t turn)
 {
-    return (struct mesh_label){.kind = STEP, .exchange = turn, .bytes = STEP_BYTES};
+    return (struct dpb_mesh_label){.kind = STEP, .exchange = turn, .bytes = STEP_BYTES};
 }
 
 /* A message without payload: the n-th of its kind, with a word. */
-static struct mesh_label word_label(uint32_t kind, uint64_t n, uint64_t word)
+static struct dpb_mesh_label word_label(uint32_t kind, uint64_t n, uint64_t word)
 {
-    return (struct mesh_label){.kind = kind, .exchange = n, .word = word};
+    return (struct dpb_mesh_label){.kind = kind, .exchange = n, .word = word};
 }
 
 /* The n-th slice of the model lands where its weights lie. */
-static struct mesh_label model_label(const struct links *links, uint32_t shard, uint64_t n)
+static struct dpb_mesh_label model_label(const struct links *links, uint32_t shard, uint64_t n)
 {
-    struct mesh_label label = slice_label(links, true, shard, n);
+    struct dpb_mesh_label label = slice_label(links, true, shard, n);
     label.kind = MODEL;
     return label;
 }
 
 /* `n` has the count of this kind. */
-static struct mesh_label load_label(const struct links *links, uint32_t kind, uint64_t n)
+static struct dpb_mesh_label load_label(const struct links *links, uint32_t kind, uint64_t n)
 {
     const struct dpb_layout *layout = &links->base->arenas.layout;
     uint64_t bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
-    return (struct mesh_label){.kind = kind, .exchange = n, .bytes = kind == LOAD ? bytes : 0};
+    return (struct dpb_mesh_label){.kind = kind, .exchange = n, .bytes = kind == LOAD ? bytes : 0};
 }
 
 /* ---- the mesh's questions ------------------------------------------------------------------ */
 
 static bool expects_gradients(const struct links *links, const struct link *link, uint64_t n,
-                              struct mesh_label *label)
+                              struct dpb_mesh_label *label)
 {
     /* Its place is free: ps_cpu has given the weights of the exchange before, or the turn before
      * has ended. */
@@ -162,7 +163,7 @@ static bool expects_gradients(const struct links *links, const struct link *link
 }
 
 static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
-                    struct mesh_label *label)
+                    struct dpb_mesh_label *label)
 {
     const struct links *links = links_;
     const struct link *link = &links->links[number];
@@ -203,26 +204,27 @@ static void note_comer(struct links *links, const struct link *link)
 }
 
 /* The answer, and the message, whose content lands at `at_bytes`. */
-static struct coded_message *answer_at(const struct links *links, uint64_t at_bytes)
+static struct dpb_coded_message *answer_at(const struct links *links, uint64_t at_bytes)
 {
-    return (struct coded_message *)(void *)(links->memory.answers + at_bytes -
-                                            sizeof(struct coded_message));
+    return (struct dpb_coded_message *)(void *)(links->memory.answers + at_bytes -
+                                                sizeof(struct dpb_coded_message));
 }
 
-static struct coded_message *message_at(const struct link *link, uint64_t at_bytes)
+static struct dpb_coded_message *message_at(const struct link *link, uint64_t at_bytes)
 {
-    return (struct coded_message *)(void *)(link->inbox + at_bytes - sizeof(struct coded_message));
+    return (struct dpb_coded_message *)(void *)(link->inbox + at_bytes -
+                                                sizeof(struct dpb_coded_message));
 }
 
 /* The bytes of new weights, also where the message has no payload. */
 static uint64_t slice_bytes(const struct links *links, const struct link *link,
-                            const struct mesh_label *label)
+                            const struct dpb_mesh_label *label)
 {
     const uint64_t n = label->exchange * links->base->arenas.n_buckets + label->bucket;
     return slice_label(links, true, link->rank, n).bytes;
 }
 
-static void arrived(void *links_, uint32_t number, const struct mesh_label *label)
+static void arrived(void *links_, uint32_t number, const struct dpb_mesh_label *label)
 {
     struct links *links = links_;
     struct link *link = &links->links[number];
@@ -269,7 +271,7 @@ uint32_t links_crowded(const struct links *links, bool weights)
 {
     for (uint32_t i = 0; i < links->n; i++) {
         const struct link *link = &links->links[i];
-        if ((weights ? link->is_worker : link->is_shard) && mesh_room(links->mesh, i) < 2)
+        if ((weights ? link->is_worker : link->is_shard) && dpb_mesh_room(links->mesh, i) < 2)
             return link->rank;
     }
     return NONE;
@@ -279,27 +281,27 @@ uint32_t links_crowded(const struct links *links, bool weights)
  * included. */
 static void begin_turn(struct links *links)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct links_news news = {base->step, links->turn.gradients != NULL, links->turn.fetches};
-    const struct mesh_label label = step_label(links->n_turns++);
+    const struct dpb_mesh_label label = step_label(links->n_turns++);
     write_step(links->steps, &news);
     links->n_pushes += news.pushes;
     links->n_fetches += news.fetches;
     for (uint32_t i = 0; i < links->n && base->args.n_servers > 0; i++)
         if (links->links[i].is_shard)
-            mesh_send(links->mesh, i, &label, links->steps);
+            dpb_mesh_send(links->mesh, i, &label, links->steps);
 }
 
 /* The payload of a push of a bucket to a shard, whose slice begins at element `at`. */
 static const void *payload_of(const struct links *links, uint64_t bucket, uint64_t at,
-                              struct mesh_label *label)
+                              struct dpb_mesh_label *label)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     if (!base->args.codec)
         return (const char *)links->turn.gradients +
                (bucket * base->arenas.bucket_elements + at) * size;
-    const struct coded_message *message = coded_message(base, base->args.rank, bucket);
+    const struct dpb_coded_message *message = dpb_coded_message(base, base->args.rank, bucket);
     label->bytes = label->bytes > 0 ? message->bytes : 0;
     label->word = message->step;
     return message->content;
@@ -315,12 +317,12 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
         if (!link->is_shard)
             continue;
         struct dpb_range slice = ps_slice(args, link->rank, bucket, length);
-        struct mesh_label label = slice_label(links, false, link->rank, link->pushed++);
+        struct dpb_mesh_label label = slice_label(links, false, link->rank, link->pushed++);
         link->asked += links->turn.fetches;
         const void *payload = payload_of(links, bucket, slice.begin, &label);
         links->host->count_bytes(label.bytes);
         label = as_sent(link, label);
-        mesh_send(links->mesh, i, &label, payload);
+        dpb_mesh_send(links->mesh, i, &label, payload);
     }
 }
 
@@ -328,7 +330,7 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
 
 void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_comm_args *args = &base->args;
     uint64_t begin = bucket * base->arenas.bucket_elements;
     struct dpb_range slice = ps_slice(args, args->rank, bucket, length);
@@ -336,19 +338,19 @@ void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t p
         struct link *link = &links->links[i];
         if (!link->is_worker)
             continue;
-        struct mesh_label label = slice_label(links, true, args->rank, link->given++);
+        struct dpb_mesh_label label = slice_label(links, true, args->rank, link->given++);
         link->freed++;
         link->turns += bucket + 1 == base->arenas.n_buckets;
         label.word = (uint64_t)(pushed_ns - link->came_ns[bucket]);
         const void *payload = NULL;
         if (!links->memory.answers) {
-            payload = strategy_weights(base, args->rank, begin + slice.begin);
+            payload = dpb_strategy_weights(base, args->rank, begin + slice.begin);
         } else if (label.bytes > 0) {
-            const struct coded_message *answer = answer_at(links, label.at_bytes);
+            const struct dpb_coded_message *answer = answer_at(links, label.at_bytes);
             label.bytes = answer->bytes;
             payload = answer->content;
         }
-        mesh_send(links->mesh, i, &label, payload);
+        dpb_mesh_send(links->mesh, i, &label, payload);
         if (args->role == DPB_WORKER)
             links->host->count_bytes(label.bytes);
     }
@@ -357,7 +359,7 @@ void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t p
 uint32_t links_busy(const struct links *links)
 {
     for (uint32_t i = 0; i < links->n; i++)
-        if (!mesh_idle(links->mesh, i))
+        if (!dpb_mesh_idle(links->mesh, i))
             return links->links[i].rank;
     return NONE;
 }
@@ -368,7 +370,7 @@ uint32_t links_busy(const struct links *links)
 static bool has_come(const struct links *links, uint32_t rank, uint32_t kind, uint64_t n,
                      uint64_t bucket)
 {
-    return mesh_arrived(links->mesh, links->by_rank[rank], kind) >
+    return dpb_mesh_arrived(links->mesh, links->by_rank[rank], kind) >
            n * links->base->arenas.n_buckets + bucket;
 }
 
@@ -389,18 +391,18 @@ int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t
 
 void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct link *link = link_to(links, worker);
     const size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     if (!link->shares)
         return link->inbox + inbox_at(links, bucket) + at * size;
-    const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    const uint64_t length = dpb_pipeline_bucket_length(&base->pipeline, bucket);
     const struct dpb_range slice = ps_slice(&base->args, base->args.rank, bucket, length);
     return link->pushed_from + (bucket * base->arenas.bucket_elements + slice.begin + at) * size;
 }
 
-const struct coded_message *links_message(const struct links *links, uint32_t worker,
-                                          uint64_t bucket)
+const struct dpb_coded_message *links_message(const struct links *links, uint32_t worker,
+                                              uint64_t bucket)
 {
     return message_at(link_to(links, worker), inbox_at(links, bucket));
 }
@@ -417,8 +419,8 @@ void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     const struct link *link = link_to(links, shard);
     const uint64_t from = links->turn.gradients ? bucket : links->base->arenas.n_buckets - 1;
-    int64_t ready_ns = signals_latest_ns(&links->base->signals, ps_pushed(links->base),
-                                         strategy_self(links->base), from);
+    int64_t ready_ns = dpb_signals_latest_ns(&links->base->signals, ps_pushed(links->base),
+                                             dpb_strategy_self(links->base), from);
     int64_t given_ns = link->given_ns[bucket], from_ns = given_ns - link->waited_ns[bucket];
     links->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
     if (link->waited_ns[bucket] > 0)
@@ -430,12 +432,12 @@ void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 
 bool links_announced(const struct links *links, uint32_t worker, uint64_t exchange)
 {
-    return mesh_arrived(links->mesh, links->by_rank[worker], STEP) > exchange;
+    return dpb_mesh_arrived(links->mesh, links->by_rank[worker], STEP) > exchange;
 }
 
 bool links_left(const struct links *links, uint32_t worker)
 {
-    return mesh_left(links->mesh, links->by_rank[worker]);
+    return dpb_mesh_left(links->mesh, links->by_rank[worker]);
 }
 
 struct dpb_step links_step(const struct links *links)
@@ -452,22 +454,22 @@ static void answer_load(struct links *links)
     if (links->base->args.role != DPB_SERVER || number == NONE)
         return;
     struct link *link = &links->links[number];
-    if (mesh_arrived(links->mesh, number, LOAD) == link->n_loads)
+    if (dpb_mesh_arrived(links->mesh, number, LOAD) == link->n_loads)
         return;
-    struct mesh_label label = load_label(links, LOADED, link->n_loads++);
-    mesh_send(links->mesh, number, &label, NULL);
+    struct dpb_mesh_label label = load_label(links, LOADED, link->n_loads++);
+    dpb_mesh_send(links->mesh, number, &label, NULL);
 }
 
 dpb_status links_move(struct links *links, int64_t until_ns, bool *moved)
 {
-    DPB_TRY(mesh_move(links->mesh, until_ns, moved));
+    DPB_TRY(dpb_mesh_move(links->mesh, until_ns, moved));
     answer_load(links);
     return DPB_OK;
 }
 
 dpb_status links_wait(struct links *links, const struct dpb_wait *what)
 {
-    return mesh_wait(links->mesh, what);
+    return dpb_mesh_wait(links->mesh, what);
 }
 
 dpb_status links_advance(struct links *links, const struct dpb_wait *what)
@@ -481,7 +483,7 @@ static struct link *awaited_load(const struct links *links)
 {
     for (uint32_t i = 0; i < links->n; i++)
         if (links->links[i].is_shard &&
-            mesh_arrived(links->mesh, i, LOADED) < links->links[i].n_loads)
+            dpb_mesh_arrived(links->mesh, i, LOADED) < links->links[i].n_loads)
             return &links->links[i];
     return NULL;
 }
@@ -494,8 +496,8 @@ dpb_status links_load(struct links *links)
                             .bytes = load_label(links, LOAD, 0).bytes,
                             .purpose = "the server to take the weights"};
     for (uint32_t i = 0; i < links->n; i++) {
-        struct mesh_label label = load_label(links, LOAD, links->links[i].n_loads++);
-        mesh_send(links->mesh, i, &label, arenas->weights);
+        struct dpb_mesh_label label = load_label(links, LOAD, links->links[i].n_loads++);
+        dpb_mesh_send(links->mesh, i, &label, arenas->weights);
     }
     for (const struct link *link; (link = awaited_load(links));) {
         what.peer = link->rank;
@@ -512,7 +514,7 @@ uint32_t links_next_turn(struct links *links, struct links_news *news)
         return NONE;
     const uint32_t worker = links->comers[links->n_taken % links->n];
     const struct link *link = link_to(links, worker);
-    if (mesh_arrived(links->mesh, links->by_rank[worker], STEP) <= link->turns)
+    if (dpb_mesh_arrived(links->mesh, links->by_rank[worker], STEP) <= link->turns)
         return NONE; /* by RDMA it may come behind the gradients */
     *news = read_step(link->step);
     links->n_taken++;
@@ -528,17 +530,17 @@ void links_end_turn(struct links *links, uint32_t worker, bool pushes)
 
 void links_keep_sent(struct links *links, uint32_t worker)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_comm_args *args = &base->args;
     const dpb_dtype type = base->arenas.layout.weight_type;
     const struct link *link = link_to(links, worker);
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
-        const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+        const uint64_t length = dpb_pipeline_bucket_length(&base->pipeline, bucket);
         const struct dpb_range slice = ps_slice(args, args->rank, bucket, length);
         const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
-        void *to = link->shares ? strategy_weights(base, worker, begin)
+        void *to = link->shares ? dpb_strategy_weights(base, worker, begin)
                                 : link->outbox + place_of(links, bucket, type);
-        links->host->vec->copy(type, to, strategy_weights(base, args->rank, begin),
+        links->host->vec->copy(type, to, dpb_strategy_weights(base, args->rank, begin),
                                slice.end - slice.begin);
     }
 }
@@ -546,18 +548,18 @@ void links_keep_sent(struct links *links, uint32_t worker)
 bool links_give_one(struct links *links, uint32_t worker, uint64_t bucket, bool model,
                     int64_t waited_ns)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const dpb_dtype type = base->arenas.layout.weight_type;
     const uint32_t number = links->by_rank[worker], self = base->args.rank;
     struct link *link = &links->links[number];
-    if (mesh_room(links->mesh, number) < 2)
+    if (dpb_mesh_room(links->mesh, number) < 2)
         return false;
-    struct mesh_label label = model ? model_label(links, self, link->models++)
-                                    : slice_label(links, true, self, link->given++);
+    struct dpb_mesh_label label = model ? model_label(links, self, link->models++)
+                                        : slice_label(links, true, self, link->given++);
     label = as_sent(link, label);
     label.word = model ? 0 : (uint64_t)waited_ns;
-    mesh_send(links->mesh, number, &label,
-              link->shares ? NULL : link->outbox + place_of(links, bucket, type));
+    dpb_mesh_send(links->mesh, number, &label,
+                  link->shares ? NULL : link->outbox + place_of(links, bucket, type));
     return true;
 }
 
@@ -565,10 +567,10 @@ static bool tell(const struct links *links, uint32_t rank, uint32_t kind, uint64
                  uint64_t word)
 {
     const uint32_t number = links->by_rank[rank];
-    if (mesh_room(links->mesh, number) < 2)
+    if (dpb_mesh_room(links->mesh, number) < 2)
         return false;
-    const struct mesh_label label = word_label(kind, (*n)++, word);
-    mesh_send(links->mesh, number, &label, NULL);
+    const struct dpb_mesh_label label = word_label(kind, (*n)++, word);
+    dpb_mesh_send(links->mesh, number, &label, NULL);
     return true;
 }
 
@@ -608,7 +610,7 @@ uint64_t links_age(const struct links *links, uint32_t shard, uint64_t push)
 bool links_aged(const struct links *links, uint32_t shard)
 {
     return !links->turn.gradients ||
-           mesh_arrived(links->mesh, links->by_rank[shard], AGE) >= links->n_pushes;
+           dpb_mesh_arrived(links->mesh, links->by_rank[shard], AGE) >= links->n_pushes;
 }
 
 void links_ask(struct links *links)
@@ -629,14 +631,14 @@ static uint32_t untold_server(const struct links *links)
 
 dpb_status links_push_alone(struct links *links)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     struct dpb_wait what = {.bucket = UINT64_MAX,
                             .step = base->step.step,
                             .purpose = "the server to apply the last gradients"};
     for (uint64_t bucket = 0;
          bucket < base->arenas.n_buckets || (what.peer = untold_server(links)) != NONE;) {
         if (bucket < base->arenas.n_buckets && (what.peer = links_crowded(links, false)) == NONE) {
-            links_push(links, bucket, pipeline_bucket_length(&base->pipeline, bucket));
+            links_push(links, bucket, dpb_pipeline_bucket_length(&base->pipeline, bucket));
             bucket++;
             continue;
         }
@@ -648,7 +650,7 @@ dpb_status links_push_alone(struct links *links)
 static struct link *awaited_model(const struct links *links)
 {
     for (uint32_t i = 0; i < links->n; i++)
-        if (mesh_arrived(links->mesh, i, MODEL) < links->links[i].models)
+        if (dpb_mesh_arrived(links->mesh, i, MODEL) < links->links[i].models)
             return &links->links[i];
     return NULL;
 }
@@ -659,8 +661,8 @@ dpb_status links_say(struct links *links, uint64_t word, bool meets)
                             .step = links->base->step.step,
                             .purpose = "the model, for which all workers meet"};
     for (uint32_t i = 0; i < links->n; i++) {
-        const struct mesh_label label = word_label(SAY, links->links[i].said++, word);
-        mesh_send(links->mesh, i, &label, NULL); /* between steps there is room */
+        const struct dpb_mesh_label label = word_label(SAY, links->links[i].said++, word);
+        dpb_mesh_send(links->mesh, i, &label, NULL); /* between steps there is room */
         links->links[i].models += meets ? links->base->arenas.n_buckets : 0;
     }
     while (links_busy(links) != NONE || awaited_model(links)) {
@@ -680,7 +682,7 @@ static uint32_t n_ranks(const struct dpb_comm_args *args)
 
 static bool is_a_shard(const struct dpb_comm_args *args, uint32_t rank)
 {
-    struct rank_set all = ps_shards(args);
+    struct dpb_rank_set all = ps_shards(args);
     return rank >= all.first && rank < all.first + all.n;
 }
 
@@ -697,13 +699,13 @@ static uint64_t slice_elements(const struct dpb_comm_args *args, const struct dp
                                uint64_t bucket_elements)
 {
     uint32_t n = ps_shards(args).n;
-    return (strategy_longest_bucket(layout, bucket_elements) + n - 1) / n;
+    return (dpb_strategy_longest_bucket(layout, bucket_elements) + n - 1) / n;
 }
 
 static uint64_t inbox_slot(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                            uint64_t bucket_elements)
 {
-    return args->codec ? coded_slot_bytes(args->codec, layout, bucket_elements, 0)
+    return args->codec ? dpb_coded_slot_bytes(args->codec, layout, bucket_elements, 0)
                        : slice_elements(args, layout, bucket_elements) *
                              dpb_dtype_size(layout->gradient_type);
 }
@@ -726,7 +728,7 @@ uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_la
         n += links_lead_to(args, rank) && !shares(args, memory, rank);
     if (memory->accrues && args->role == DPB_WORKER)
         return layout->n_elements * dpb_dtype_size(layout->gradient_type);
-    return n * strategy_count_buckets(layout, bucket_elements) *
+    return n * dpb_strategy_count_buckets(layout, bucket_elements) *
            (in + (memory->keeps_sent ? out : 0));
 }
 
@@ -768,7 +770,7 @@ static void place_boxes(struct links *links, struct link *link, char **at)
 
 static dpb_status make_link(struct links *links, uint32_t rank, char **at)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_arenas *arenas = &base->arenas;
     struct link *link = &links->links[links->n];
     int64_t *times = links->host->alloc(times_bytes(links));
@@ -810,15 +812,15 @@ static dpb_status make_links(struct links *links)
     return DPB_OK;
 }
 
-static dpb_status connect_mesh(struct links *links, struct mesh_transport *transport,
-                               const struct mesh_peer *peers)
+static dpb_status connect_mesh(struct links *links, struct dpb_mesh_transport *transport,
+                               const struct dpb_mesh_peer *peers)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_arenas *arenas = &base->arenas;
     const struct dpb_layout *layout = &arenas->layout;
     uint64_t messages_bytes = 0;
-    void *messages = base->args.codec ? coded_memory_of(base, &messages_bytes) : NULL;
-    const struct mesh_memory memories[] = {
+    void *messages = base->args.codec ? dpb_coded_memory_of(base, &messages_bytes) : NULL;
+    const struct dpb_mesh_memory memories[] = {
         {"the weights", arenas->weights,
          arenas->weights ? layout->n_elements * dpb_dtype_size(layout->weight_type) : 0},
         {"the gradients", arenas->gradients,
@@ -828,7 +830,7 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
          links->memory.answers ? arenas->n_buckets * links->memory.answer_slot : 0},
         {"the inbox", links->inbox, links->inbox_bytes},
         {"the steps' parameters", links->steps, steps_bytes(links)}};
-    const struct mesh_args args = {
+    const struct dpb_mesh_args args = {
         .host = links->host,
         .transport = transport,
         .name = "ps",
@@ -843,28 +845,28 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
         .doorbell = base->signals.doorbell,
         .survives = base->args.survives && base->args.role == DPB_SERVER,
         .sink = {.owner = links, .expects = expects, .arrived = arrived}};
-    return mesh_open(&args, &links->mesh);
+    return dpb_mesh_open(&args, &links->mesh);
 }
 
-static dpb_status open_mesh(struct links *links, struct mesh_transport *transport)
+static dpb_status open_mesh(struct links *links, struct dpb_mesh_transport *transport)
 {
-    const struct strategy *base = links->base;
+    const struct dpb_strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
     size_t inbox_bytes = base->arenas.n_buckets * links->inbox_slot;
     const void *arena = base->arenas.weights; /* NULL: of a server that gives answers */
     size_t weight_bytes = arena ? layout->n_elements * dpb_dtype_size(layout->weight_type) : 0;
-    struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
+    struct dpb_mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
     if (!peers) {
         transport->ops->close(transport, false);
         return links->host->fail(DPB_NO_MEMORY, "no memory for %u links", links->n);
     }
-    struct mesh_landing weights = {base->arenas.weights, weight_bytes};
+    struct dpb_mesh_landing weights = {base->arenas.weights, weight_bytes};
     if (links->memory.answers)
-        weights = (struct mesh_landing){links->memory.answers,
-                                        base->arenas.n_buckets * links->memory.answer_slot};
+        weights = (struct dpb_mesh_landing){links->memory.answers,
+                                            base->arenas.n_buckets * links->memory.answer_slot};
     for (uint32_t i = 0; i < links->n; i++) {
         struct link *link = &links->links[i];
-        peers[i] = (struct mesh_peer){
+        peers[i] = (struct dpb_mesh_peer){
             .rank = link->rank,
             .landings = {[STEP] = {link->step, STEP_BYTES},
                          [GRADIENTS] = {link->inbox, link->inbox ? inbox_bytes : 0},
@@ -877,7 +879,7 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
     return status;
 }
 
-dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
+dpb_status links_open(struct dpb_strategy *base, struct dpb_mesh_transport *transport, void *inbox,
                       const struct links_memory *memory, struct links **made)
 {
     const struct dpb_arenas *arenas = &base->arenas;
@@ -895,7 +897,7 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
         links->memory = *memory;
         links->turn = (struct links_turn){arenas->gradients, 1, true};
         status = make_links(links);
-        DPB_THEN(status, strategy_open_doorbell(base, "ps"));
+        DPB_THEN(status, dpb_strategy_open_doorbell(base, "ps"));
     } else {
         status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
     }
@@ -915,7 +917,7 @@ void links_close(struct links *links, bool through)
 {
     if (!links)
         return;
-    mesh_close(links->mesh, through);
+    dpb_mesh_close(links->mesh, through);
     for (uint32_t i = 0; i < links->n; i++)
         links->host->release(links->links[i].began_ns, times_bytes(links));
     links->host->release(links->steps, steps_bytes(links));

@@ -67,8 +67,8 @@ struct link;
 
 struct links {
     const struct dpb_host *host;
-    struct strategy *base;
-    struct mesh *mesh;
+    struct dpb_strategy *base;
+    struct dpb_mesh *mesh;
     struct link *links; /* of links.c */
     uint32_t *by_rank;  /* NONE: on this machine */
     uint32_t n;
@@ -94,9 +94,9 @@ uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_la
 /* Collective over all ranks of the job. `base` is bound, gets a doorbell, and is @borrowed until
  * close. The links own the transport from this call on, even if it fails. `inbox` has
  * links_inbox_bytes. */
-dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
+dpb_status links_open(struct dpb_strategy *base, struct dpb_mesh_transport *transport, void *inbox,
                       const struct links_memory *memory, struct links **links);
-/* As mesh_close. */
+/* As dpb_mesh_close. */
 void links_close(struct links *links, bool through);
 
 /* The hook `move` of the pipeline; also answers loads. */
@@ -127,8 +127,8 @@ int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t
 /* A worker's gradients from element `at` of this shard's slice on. */
 void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at);
 /* With a codec, in place of gradients: a worker's message. */
-const struct coded_message *links_message(const struct links *links, uint32_t worker,
-                                          uint64_t bucket);
+const struct dpb_coded_message *links_message(const struct links *links, uint32_t worker,
+                                              uint64_t bucket);
 /* Whether a shard's new weights of a bucket are in the own arena, if the turn asks for weights. */
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket);
 /* Reports a bucket's wait at a shard, and its transfer. */

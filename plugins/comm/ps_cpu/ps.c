@@ -19,19 +19,20 @@ static bool is_here(const struct ps *ps, uint32_t rank)
 
 /* Blocks until there is news for `what`: its peer has not raised `kind` or, on another machine, has
  * not sent the message that stands for `kind`. */
-static dpb_status wait_for(const struct ps *ps, enum signal_kind kind, const struct dpb_wait *what)
+static dpb_status wait_for(const struct ps *ps, enum dpb_signal_kind kind,
+                           const struct dpb_wait *what)
 {
     if (ps->links)
         return links_wait(ps->links, what);
-    struct rank_set one = {what->peer, 1};
-    return signals_wait(&ps->base.signals, kind, one, what->bucket, what->timeout_ns, what->bytes,
-                        what->purpose);
+    struct dpb_rank_set one = {what->peer, 1};
+    return dpb_signals_wait(&ps->base.signals, kind, one, what->bucket, what->timeout_ns,
+                            what->bytes, what->purpose);
 }
 
 static struct dpb_wait wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
                                const char *purpose)
 {
-    uint64_t length = pipeline_bucket_length(&ps->base.pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&ps->base.pipeline, bucket);
     return (struct dpb_wait){.step = ps->base.step.step,
                              .bucket = bucket,
                              .bytes = length * dpb_dtype_size(type),
@@ -47,7 +48,7 @@ static dpb_status wait_own_ready(const struct ps *ps, uint64_t bucket)
                                   .bucket = bucket,
                                   .peer = ps->base.args.rank,
                                   .purpose = "its own gradients"};
-    return wait_for(ps, SIGNAL_READY, &what);
+    return wait_for(ps, DPB_SIGNAL_READY, &what);
 }
 
 /* ---- stage: push own gradients to other machines ------------------------------------------- */
@@ -60,13 +61,13 @@ static uint32_t crowded(const struct ps *ps)
 bool ps_push_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    return strategy_own_ready(strategy, bucket) && crowded(ps) == NONE;
+    return dpb_strategy_own_ready(strategy, bucket) && crowded(ps) == NONE;
 }
 
 dpb_status ps_push_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    if (!strategy_own_ready(strategy, bucket))
+    if (!dpb_strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     const uint32_t peer = crowded(ps);
     const struct dpb_wait what = wait_of(ps, peer, bucket, ps->base.arenas.layout.gradient_type,
@@ -74,17 +75,17 @@ dpb_status ps_push_wait(void *strategy, uint64_t bucket)
     return peer == NONE ? DPB_OK : links_wait(ps->links, &what);
 }
 
-static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void push(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     links_push(((const struct ps *)strategy)->links, bucket, turn->length);
     turn->at = turn->length;
 }
 
-static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void encode(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct ps *ps = strategy;
-    coded_encode(&ps->base, bucket, 0);
-    signals_raise(&ps->base.signals, SIGNAL_PUSHED, bucket);
+    dpb_coded_encode(&ps->base, bucket, 0);
+    dpb_signals_raise(&ps->base.signals, DPB_SIGNAL_PUSHED, bucket);
     if (ps->links)
         links_push(ps->links, bucket, turn->length);
     turn->at = turn->length;
@@ -94,9 +95,9 @@ static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 static bool has_pushed(const struct ps *ps, uint32_t worker, uint64_t bucket)
 {
-    struct rank_set one = {worker, 1};
+    struct dpb_rank_set one = {worker, 1};
     return is_here(ps, worker)
-               ? signals_reached(&ps->base.signals, ps_pushed(&ps->base), one, bucket)
+               ? dpb_signals_reached(&ps->base.signals, ps_pushed(&ps->base), one, bucket)
                : links_pushed(ps->links, worker, bucket);
 }
 
@@ -117,7 +118,7 @@ static bool serve_due(void *strategy, uint64_t bucket)
 static dpb_status serve_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    if (ps->base.args.role == DPB_WORKER && !strategy_own_ready(strategy, bucket))
+    if (ps->base.args.role == DPB_WORKER && !dpb_strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t worker = missing_worker(ps, bucket);
     const struct dpb_wait what =
@@ -129,17 +130,17 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
  * came later than its own. */
 static void note_pushed(const struct ps *ps, uint64_t bucket)
 {
-    const struct strategy *comm = &ps->base;
+    const struct dpb_strategy *comm = &ps->base;
     int64_t own_ns = INT64_MAX, late_ns = INT64_MIN, pushed_ns = INT64_MIN;
     if (comm->args.role == DPB_WORKER)
-        own_ns =
-            signals_latest_ns(&comm->signals, ps_pushed(&ps->base), strategy_self(comm), bucket);
+        own_ns = dpb_signals_latest_ns(&comm->signals, ps_pushed(&ps->base),
+                                       dpb_strategy_self(comm), bucket);
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
-        struct rank_set one = {worker, 1};
+        struct dpb_rank_set one = {worker, 1};
         bool here = is_here(ps, worker);
-        int64_t came_ns = here
-                              ? signals_latest_ns(&comm->signals, ps_pushed(&ps->base), one, bucket)
-                              : links_push_came_ns(ps->links, worker, bucket);
+        int64_t came_ns =
+            here ? dpb_signals_latest_ns(&comm->signals, ps_pushed(&ps->base), one, bucket)
+                 : links_push_came_ns(ps->links, worker, bucket);
         int64_t began_ns = here ? came_ns : links_push_began_ns(ps->links, worker, bucket);
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
         late_ns = began_ns > late_ns ? began_ns : late_ns;
@@ -148,75 +149,76 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
     }
     if (late_ns > own_ns)
         ps_host->span(bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
-    signals_note_time(&comm->signals, SIGNAL_TAKEN, bucket, pushed_ns);
+    dpb_signals_note_time(&comm->signals, DPB_SIGNAL_TAKEN, bucket, pushed_ns);
 }
 
 /* In the order of the ranks, wherever they are. */
-static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct piece piece)
+static void sum_and_update(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
 {
     const struct ps *ps = (const struct ps *)comm;
-    const uint64_t length = pipeline_bucket_length(&comm->pipeline, bucket);
+    const uint64_t length = dpb_pipeline_bucket_length(&comm->pipeline, bucket);
     const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
     const uint64_t at = piece.begin - bucket * comm->arenas.bucket_elements - slice.begin;
     void *into = ps->sum;
     uint64_t n_read = 0;
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         bool here = is_here(ps, worker);
-        ps->sources[worker] = here ? strategy_gradients(comm, worker, piece.begin)
+        ps->sources[worker] = here ? dpb_strategy_gradients(comm, worker, piece.begin)
                                    : links_gradients(ps->links, worker, bucket, at);
         n_read += here && worker != comm->args.rank;
     }
-    strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
+    dpb_strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
     ps_host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
-    strategy_update(comm, bucket, piece, ps->sum);
+    dpb_strategy_update(comm, bucket, piece, ps->sum);
 }
 
 /* The sum of all messages of a bucket into ps->sum. */
 static void decode(struct ps *ps, uint64_t bucket)
 {
-    struct strategy *comm = &ps->base;
-    const struct coded_message **messages = (const struct coded_message **)ps->sources;
+    struct dpb_strategy *comm = &ps->base;
+    const struct dpb_coded_message **messages = (const struct dpb_coded_message **)ps->sources;
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         const bool here = is_here(ps, worker);
-        messages[worker] =
-            here ? coded_message(comm, worker, bucket) : links_message(ps->links, worker, bucket);
+        messages[worker] = here ? dpb_coded_message(comm, worker, bucket)
+                                : links_message(ps->links, worker, bucket);
         if (here && worker != comm->args.rank)
             ps_host->count_bytes(messages[worker]->bytes);
     }
-    coded_sum(comm, bucket, messages, ps->sum);
+    dpb_coded_sum(comm, bucket, messages, ps->sum);
 }
 
-static void serve_coded(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void serve_coded(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct ps *ps = strategy;
-    struct strategy *comm = &ps->base;
+    struct dpb_strategy *comm = &ps->base;
     const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
     note_pushed(ps, bucket);
     if (slice.end > 0)
         decode(ps, bucket);
-    if (slice.end > 0 && ps->codes_back && coded_status(comm) == DPB_OK)
+    if (slice.end > 0 && ps->codes_back && dpb_coded_status(comm) == DPB_OK)
         ps_back_encode(&ps->back, comm, bucket, ps->sources[0], ps->sum);
-    while (turn->at < slice.end && !ps->codes_back && coded_status(comm) == DPB_OK) {
-        const struct piece piece = strategy_piece(comm, bucket, slice.end, turn->at, DPB_FP32);
-        strategy_update(comm, bucket, piece, (const float *)ps->sum + turn->at);
+    while (turn->at < slice.end && !ps->codes_back && dpb_coded_status(comm) == DPB_OK) {
+        const struct dpb_piece piece =
+            dpb_strategy_piece(comm, bucket, slice.end, turn->at, DPB_FP32);
+        dpb_strategy_update(comm, bucket, piece, (const float *)ps->sum + turn->at);
         turn->at += piece.n;
     }
-    if (coded_status(comm) == DPB_OK) /* else `move` returns it next */
-        signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
+    if (dpb_coded_status(comm) == DPB_OK) /* else `move` returns it next */
+        dpb_signals_raise(&comm->signals, DPB_SIGNAL_REDUCED, bucket);
     turn->at = turn->length;
 }
 
-static void serve(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void serve(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct ps *ps = strategy;
-    const struct strategy *comm = &ps->base;
+    const struct dpb_strategy *comm = &ps->base;
     struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
     if (turn->at == 0)
         note_pushed(ps, bucket);
-    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn,
-                        sum_and_update))
+    if (!dpb_slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn,
+                            sum_and_update))
         return;
-    signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
+    dpb_signals_raise(&comm->signals, DPB_SIGNAL_REDUCED, bucket);
     turn->at = turn->length;
 }
 
@@ -237,12 +239,12 @@ static dpb_status give_wait(void *strategy, uint64_t bucket)
     return links_wait(ps->links, &what);
 }
 
-static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void give(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct ps *ps = strategy;
-    links_give(
-        ps->links, bucket, turn->length,
-        signals_latest_ns(&ps->base.signals, SIGNAL_TAKEN, strategy_self(&ps->base), bucket));
+    links_give(ps->links, bucket, turn->length,
+               dpb_signals_latest_ns(&ps->base.signals, DPB_SIGNAL_TAKEN,
+                                     dpb_strategy_self(&ps->base), bucket));
     turn->at = turn->length;
 }
 
@@ -250,9 +252,9 @@ static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 static bool has_updated(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
-    struct rank_set one = {shard, 1};
+    struct dpb_rank_set one = {shard, 1};
     if (is_here(ps, shard))
-        return signals_reached(&ps->base.signals, SIGNAL_REDUCED, one, bucket);
+        return dpb_signals_reached(&ps->base.signals, DPB_SIGNAL_REDUCED, one, bucket);
     return links_updated(ps->links, shard, bucket) &&
            (!ps->asynchronous || links_aged(ps->links, shard));
 }
@@ -260,7 +262,7 @@ static bool has_updated(const struct ps *ps, uint32_t shard, uint64_t bucket)
 /* The first shard whose weights are not here. */
 static uint32_t missing_shard(const struct ps *ps, uint64_t bucket)
 {
-    struct rank_set all = ps_shards(&ps->base.args);
+    struct dpb_rank_set all = ps_shards(&ps->base.args);
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++)
         if (!has_updated(ps, shard, bucket))
             return shard;
@@ -277,7 +279,7 @@ static uint32_t unserved(const struct ps *ps, uint64_t bucket)
 bool ps_pull_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    return strategy_own_ready(strategy, bucket) && missing_shard(ps, bucket) == NONE &&
+    return dpb_strategy_own_ready(strategy, bucket) && missing_shard(ps, bucket) == NONE &&
            unserved(ps, bucket) == NONE;
 }
 
@@ -285,12 +287,12 @@ dpb_status ps_pull_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     dpb_dtype type = ps->base.arenas.layout.weight_type;
-    if (!strategy_own_ready(strategy, bucket))
+    if (!dpb_strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t shard = missing_shard(ps, bucket), other = unserved(ps, bucket);
     struct dpb_wait what = wait_of(ps, shard, bucket, type, "weights from the server");
     if (shard != NONE)
-        return wait_for(ps, SIGNAL_REDUCED, &what);
+        return wait_for(ps, DPB_SIGNAL_REDUCED, &what);
     what = wait_of(ps, other, bucket, type, "the worker to take weights");
     return other != NONE ? links_wait(ps->links, &what) : DPB_OK;
 }
@@ -298,12 +300,12 @@ dpb_status ps_pull_wait(void *strategy, uint64_t bucket)
 /* Until the last worker came it was a late peer's time, from then on the server's. */
 static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
-    const struct signals *signals = &ps->base.signals;
-    struct rank_set one = {shard, 1};
+    const struct dpb_rank_signals *signals = &ps->base.signals;
+    struct dpb_rank_set one = {shard, 1};
     int64_t ready_ns =
-        signals_latest_ns(signals, ps_pushed(&ps->base), strategy_self(&ps->base), bucket);
-    int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
-    int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
+        dpb_signals_latest_ns(signals, ps_pushed(&ps->base), dpb_strategy_self(&ps->base), bucket);
+    int64_t pushed_ns = dpb_signals_latest_ns(signals, DPB_SIGNAL_TAKEN, one, bucket);
+    int64_t served_ns = dpb_signals_latest_ns(signals, DPB_SIGNAL_REDUCED, one, bucket);
     if (pushed_ns > ready_ns)
         ps_host->span(bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
     ps_host->span(bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
@@ -311,7 +313,7 @@ static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
 
 static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uint64_t length)
 {
-    const struct strategy *comm = &ps->base;
+    const struct dpb_strategy *comm = &ps->base;
     dpb_dtype type = comm->arenas.layout.weight_type;
     struct dpb_range slice = ps_slice(&comm->args, shard, bucket, length);
     uint64_t n = slice.end - slice.begin;
@@ -320,19 +322,19 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
         return;
     if (comm->args.n_servers > 0) /* a shard in a worker counts its reads of others by itself */
         ps_host->count_bytes(comm->args.codec
-                                 ? coded_message(comm, comm->args.rank, bucket)->bytes
+                                 ? dpb_coded_message(comm, comm->args.rank, bucket)->bytes
                                  : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
         return;
-    ps_host->vec->copy(type, strategy_own_weights(comm, begin),
-                       strategy_weights(comm, shard, begin), n);
+    ps_host->vec->copy(type, dpb_strategy_own_weights(comm, begin),
+                       dpb_strategy_weights(comm, shard, begin), n);
     ps_host->count_bytes(n * dpb_dtype_size(type));
 }
 
-void ps_pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
+void ps_pull(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct ps *ps = strategy;
-    struct rank_set all = ps_shards(&ps->base.args);
+    struct dpb_rank_set all = ps_shards(&ps->base.args);
     int64_t began_ns = ps_host->now_ns(); /* a copy of a bucket is short */
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++) {
         if (is_here(ps, shard)) {
@@ -371,19 +373,19 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 static uint32_t choose_stages(struct ps *ps)
 {
     const struct dpb_comm_args *args = &ps->base.args;
-    struct stage *row = ps->row;
+    struct dpb_stage *row = ps->row;
     const bool far = args->n_machines > 1, worker = args->role == DPB_WORKER;
     uint32_t n = 0;
     if (worker && (far || args->codec))
-        row[n++] = (struct stage){ps_push_due, args->codec ? encode : push, ps_push_wait};
+        row[n++] = (struct dpb_stage){ps_push_due, args->codec ? encode : push, ps_push_wait};
     if (ps_is_shard(args))
-        row[n++] = (struct stage){serve_due, args->codec ? serve_coded : serve, serve_wait};
+        row[n++] = (struct dpb_stage){serve_due, args->codec ? serve_coded : serve, serve_wait};
     if (ps_is_shard(args) && far)
-        row[n++] = (struct stage){give_due, give, give_wait};
+        row[n++] = (struct dpb_stage){give_due, give, give_wait};
     if (worker)
-        row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
+        row[n++] = (struct dpb_stage){ps_pull_due, ps_pull, ps_pull_wait};
     if (worker && ps->codes_back)
-        row[n++] = (struct stage){update_due, coded_update, update_wait};
+        row[n++] = (struct dpb_stage){update_due, dpb_coded_update, update_wait};
     return n;
 }
 
@@ -393,7 +395,7 @@ static uint32_t choose_stages(struct ps *ps)
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct ps *ps = strategy;
-    DPB_TRY(coded_status(&ps->base));
+    DPB_TRY(dpb_coded_status(&ps->base));
     DPB_TRY(ps->back.status);
     return ps->links ? links_move(ps->links, until_ns, moved) : DPB_OK;
 }
@@ -407,7 +409,8 @@ dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
 
 dpb_status ps_check(const struct ps_options *given, uint32_t last)
 {
-    return given->transport == PS_OVER_TCP ? tcp_check_port(ps_host, &given->tcp, last) : DPB_OK;
+    return given->transport == PS_OVER_TCP ? dpb_tcp_check_port(ps_host, &given->tcp, last)
+                                           : DPB_OK;
 }
 
 static dpb_status open_transport(struct ps *ps, const struct ps_options *given, uint32_t local_rank)
@@ -415,7 +418,7 @@ static dpb_status open_transport(struct ps *ps, const struct ps_options *given, 
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
     if (given->transport == PS_OVER_TCP)
-        return mesh_tcp_create(ps_host, &given->tcp, false, &ps->transport);
+        return dpb_mesh_tcp_create(ps_host, &given->tcp, false, &ps->transport);
 #ifdef DPB_HAVE_VERBS
     struct verbs_options verbs = given->verbs;
     verbs.interface = given->tcp.interface;
@@ -430,17 +433,18 @@ dpb_status ps_create(const struct ps_options *given, const struct dpb_comm_args 
                      uint32_t local_rank, size_t bytes, void **comm)
 {
     void *made;
-    DPB_TRY(coded_open(ps_host, args, bytes, &made));
+    DPB_TRY(dpb_coded_open(ps_host, args, bytes, &made));
     dpb_status status = open_transport(made, given, local_rank);
     if (status != DPB_OK) {
-        strategy_close(made);
+        dpb_strategy_close(made);
         return status;
     }
     *comm = made;
     return DPB_OK;
 }
 
-static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+static struct dpb_range own_part(const struct dpb_strategy *strategy, uint64_t bucket,
+                                 uint64_t length)
 {
     return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
 }
@@ -451,7 +455,8 @@ static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
 {
     want->contract.roundings += PS_BACK_ROUNDINGS;
     want->weights = DPB_MEMORY_NONE;
-    return ps->base.args.role == DPB_SERVER ? DPB_OK : strategy_plan_own(&ps->base, layout, want);
+    return ps->base.args.role == DPB_SERVER ? DPB_OK
+                                            : dpb_strategy_plan_own(&ps->base, layout, want);
 }
 
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -461,34 +466,37 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->weights = ps_is_shard(args) ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->scratch = DPB_MEMORY_SHARED;
-    ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
-    want->scratch_bytes = ps->back.at = strategy_lines(ps->notice_at + sizeof(struct ps_notice));
+    ps->notice_at = dpb_signals_bytes(dpb_strategy_count_buckets(layout, want->bucket_elements));
+    want->scratch_bytes = ps->back.at =
+        dpb_strategy_lines(ps->notice_at + sizeof(struct ps_notice));
     if (ps->codes_back)
         want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
     if (ps->base.args.codec)
-        DPB_TRY(coded_plan(&ps->base, layout, CODED_SHARED, want));
-    ps->inbox_at = strategy_lines(want->scratch_bytes);
+        DPB_TRY(dpb_coded_plan(&ps->base, layout, DPB_CODED_SHARED, want));
+    ps->inbox_at = dpb_strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
     if (ps->codes_back)
         return plan_back(ps, layout, want);
-    return ps_is_shard(args) ? strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
+    return ps_is_shard(args) ? dpb_strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
 }
 
 uint64_t ps_most_owned(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                        uint64_t bucket_elements)
 {
     const uint32_t n = ps_shards(args).n;
-    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
-    return args->codec ? (n_buckets + n - 1) / n * strategy_longest_bucket(layout, bucket_elements)
-                       : shard_elements(layout, bucket_elements, n);
+    const uint64_t n_buckets = dpb_strategy_count_buckets(layout, bucket_elements);
+    return args->codec
+               ? (n_buckets + n - 1) / n * dpb_strategy_longest_bucket(layout, bucket_elements)
+               : dpb_shard_elements(layout, bucket_elements, n);
 }
 
 static size_t sum_bytes(const struct ps *ps, const struct dpb_arenas *arenas)
 {
     return ps->base.args.codec
-               ? strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float)
-               : CHUNK_BYTES;
+               ? dpb_strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) *
+                     sizeof(float)
+               : DPB_CHUNK_BYTES;
 }
 
 static size_t sources_bytes(const struct ps *ps)
@@ -505,9 +513,9 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     ps->sources = ps_host->alloc(sources_bytes(ps));
     if (!ps->sum || !ps->sources)
         return DPB_NO_MEMORY;
-    DPB_TRY(strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
+    DPB_TRY(dpb_strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
     if (ps->base.args.codec)
-        DPB_TRY(coded_bind(&ps->base));
+        DPB_TRY(dpb_coded_bind(&ps->base));
     if (ps->codes_back) {
         ps_back_bind(&ps->back, &ps->base);
         ps->memory.answers = ps->back.answers;
@@ -517,7 +525,7 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
         ps->base.pipeline.move = move;
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
-    struct mesh_transport *transport = ps->transport;
+    struct dpb_mesh_transport *transport = ps->transport;
     ps->transport = NULL;
     return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->memory,
                       &ps->links);
@@ -529,7 +537,7 @@ dpb_status ps_load(void *comm)
     struct ps *ps = comm;
     const struct dpb_comm_args *args = &ps->base.args;
     const struct dpb_arenas *arenas = &ps->base.arenas;
-    DPB_TRY(strategy_load(comm));
+    DPB_TRY(dpb_strategy_load(comm));
     if (ps->codes_back)
         ps_back_load(&ps->back, &ps->base);
     if (args->rank != 0 || args->n_servers == 0 || ps->codes_back)
@@ -547,7 +555,7 @@ dpb_status ps_begin(void *comm, const struct dpb_step *step)
     if (ps->codes_back)
         DPB_TRY(ps_back_begin(&ps->back, &ps->base));
     ps_notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
-    return strategy_begin(comm, step);
+    return dpb_strategy_begin(comm, step);
 }
 
 /* The first worker that closes may be one of this machine, while weights of the last exchange are
@@ -571,7 +579,7 @@ void ps_close(void *comm)
     struct ps *ps = comm;
     if (!ps)
         return;
-    struct strategy *base = &ps->base;
+    struct dpb_strategy *base = &ps->base;
     bool begun = base->pipeline.done && base->signals.exchange != UINT64_MAX;
     bool through = ps->asynchronous && base->args.role == DPB_SERVER
                        ? ps->served
@@ -579,12 +587,12 @@ void ps_close(void *comm)
     if (base->pipeline.done && base->args.role == DPB_WORKER) {
         ps_notice_of(ps, base->args.rank)->closed = 1;
         base->signals.exchange++;
-        signals_raise(&base->signals, SIGNAL_READY, 0);
+        dpb_signals_raise(&base->signals, DPB_SIGNAL_READY, 0);
     }
     links_close(ps->links, through);
     if (ps->transport)
         ps->transport->ops->close(ps->transport, false);
     ps_host->release(ps->sum, sum_bytes(ps, &base->arenas));
     ps_host->release(ps->sources, sources_bytes(ps));
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }

@@ -17,7 +17,7 @@ enum { PS_OVER_TCP, PS_OVER_VERBS };
 
 struct ps_options {
     int transport;
-    struct tcp_options tcp;
+    struct dpb_tcp_options tcp;
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
@@ -32,7 +32,7 @@ extern const char *const ps_transports[];
 #define PS_OPTION_ROWS(STRUCT, TRANSPORT)                                                        \
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, ps_transports, offsetof(STRUCT, transport), \
      TRANSPORT},                                                                                 \
-        TCP_OPTION_ROWS(STRUCT), VERBS_OPTION_ROWS(STRUCT)
+        DPB_TCP_OPTION_ROWS(STRUCT), VERBS_OPTION_ROWS(STRUCT)
 
 /* ---- the strategy -------------------------------------------------------------------------- */
 
@@ -45,19 +45,19 @@ struct ps_notice {
 enum { PS_STAGES = 5 };
 
 struct ps {
-    struct strategy base;
-    struct mesh_transport *transport; /* the links own it from links_open on */
-    struct links *links;              /* NULL: all ranks are on one machine */
-    struct links_memory memory;       /* of the links */
-    uint64_t notice_at, inbox_at;     /* offsets in the scratch */
-    void *sum;                        /* for a piece; with a codec for a bucket */
-    const void **sources;             /* of `sum`: one a worker, and one more; or messages */
-    bool asynchronous;                /* this is ps_async */
-    bool codes_back;                  /* by `back` */
+    struct dpb_strategy base;
+    struct dpb_mesh_transport *transport; /* the links own it from links_open on */
+    struct links *links;                  /* NULL: all ranks are on one machine */
+    struct links_memory memory;           /* of the links */
+    uint64_t notice_at, inbox_at;         /* offsets in the scratch */
+    void *sum;                            /* for a piece; with a codec for a bucket */
+    const void **sources;                 /* of `sum`: one a worker, and one more; or messages */
+    bool asynchronous;                    /* this is ps_async */
+    bool codes_back;                      /* by `back` */
     struct ps_back back;
-    struct stage row[PS_STAGES]; /* of this rank */
-    const struct stage *stages;  /* ps_async: a worker's two, in place of `row` */
-    bool served;                 /* ps_async: this server has served the workers to their end */
+    struct dpb_stage row[PS_STAGES]; /* of this rank */
+    const struct dpb_stage *stages;  /* ps_async: a worker's two, in place of `row` */
+    bool served;                     /* ps_async: this server has served the workers to their end */
 };
 
 extern const struct dpb_host *ps_host;
@@ -84,7 +84,7 @@ dpb_status ps_serve_last(struct ps *ps);
 bool ps_push_due(void *ps, uint64_t bucket);
 dpb_status ps_push_wait(void *ps, uint64_t bucket);
 bool ps_pull_due(void *ps, uint64_t bucket);
-void ps_pull(void *ps, uint64_t bucket, struct stage_turn *turn);
+void ps_pull(void *ps, uint64_t bucket, struct dpb_stage_turn *turn);
 dpb_status ps_pull_wait(void *ps, uint64_t bucket);
 
 static inline struct ps_notice *ps_notice_of(const struct ps *ps, uint32_t rank)

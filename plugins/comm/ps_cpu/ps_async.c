@@ -45,13 +45,13 @@ static const struct dpb_option option_table[] = {
      "a worker that is more than so many steps ahead of the slowest waits; -1: no worker waits"},
     {"rate", DPB_OPT_CHOICE, NULL, "plain", 0, 0, rates, AT(rate),
      "staleness: the learning rate is divided by the age of the gradients, where that is above 1"},
-    {"softsync", DPB_OPT_INT, "pushes", "1", 1, STRATEGY_WORKERS, NULL, AT(softsync),
+    {"softsync", DPB_OPT_INT, "pushes", "1", 1, DPB_STRATEGY_WORKERS, NULL, AT(softsync),
      "an update is the mean of so many pushes, of any workers; at most the workers"},
     {"policy", DPB_OPT_CHOICE, NULL, "async", 0, 0, policies, AT(policy),
      "k_sync: the first comm.k gradients of a step count, one a worker, and the rest are dropped; "
      "k_batch_sync: likewise, but a fast worker gives several; k_async: each update takes those of "
      "the first comm.k workers, and late ones count later; k_batch_async: comm.softsync = comm.k"},
-    {"k", DPB_OPT_INT, "gradients", "0", 0, STRATEGY_WORKERS, NULL, AT(k),
+    {"k", DPB_OPT_INT, "gradients", "0", 0, DPB_STRATEGY_WORKERS, NULL, AT(k),
      "of an update, with comm.policy = k_...; at most the workers, but for k_batch_sync"},
     {"push_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(push_every),
      "a worker adds up its gradients of so many steps and pushes the sum"},
@@ -156,11 +156,11 @@ static dpb_status async_begin(void *comm, const struct dpb_step *step)
 /* Adds a bucket to the sum that is pushed later. */
 static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t length)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     const dpb_dtype type = base->arenas.layout.gradient_type;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     void *sum = (char *)async->ps.links->inbox + begin * dpb_dtype_size(type);
-    const void *sources[] = {strategy_own_gradients(base, begin), sum};
+    const void *sources[] = {dpb_strategy_own_gradients(base, begin), sum};
     const int64_t began_ns = ps_host->now_ns();
     ps_host->vec->sum(type, &sum, 1, sources, async->ps.links->turn.n_gradients > 1 ? 2 : 1,
                       length);
@@ -168,7 +168,7 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
 }
 
 /* Also in steps that do not push: the stage is passed all the same. */
-static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void push(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct ps_async *async = strategy;
     const struct links_turn *asked = &async->ps.links->turn;
@@ -185,20 +185,21 @@ static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
 static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t length)
 {
     const struct ps *ps = &async->ps;
-    const struct strategy *base = &ps->base;
+    const struct dpb_strategy *base = &ps->base;
     const struct dpb_layout *layout = &base->arenas.layout;
     const double rate = base->step.learning_rate * base->step.scale * async->rule.count;
     const int64_t began_ns = ps_host->now_ns();
     for (uint64_t at = 0; at < length;) {
-        const struct piece piece = strategy_piece(base, bucket, length, at, layout->weight_type);
-        const void *gradients = strategy_own_gradients(base, piece.begin);
+        const struct dpb_piece piece =
+            dpb_strategy_piece(base, bucket, length, at, layout->weight_type);
+        const void *gradients = dpb_strategy_own_gradients(base, piece.begin);
         if (layout->gradient_type != layout->weight_type) {
             ps_host->vec->cast(layout->weight_type, ps->sum, layout->gradient_type, gradients,
                                piece.n);
             gradients = ps->sum;
         }
         ps_host->vec->axpby(layout->weight_type, -rate, gradients, 1.0,
-                            strategy_own_weights(base, piece.begin), piece.n);
+                            dpb_strategy_own_weights(base, piece.begin), piece.n);
         at += piece.n;
     }
     ps_host->span(bucket, DPB_PHASE_UPDATE, began_ns, ps_host->now_ns());
@@ -216,7 +217,7 @@ static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t l
 static void say_wait(struct ps_async *async, bool waits)
 {
     struct links *links = async->ps.links;
-    const struct rank_set all = ps_shards(&async->ps.base.args);
+    const struct dpb_rank_set all = ps_shards(&async->ps.base.args);
     const uint64_t turn = links->n_turns, last = async->ps.base.arenas.n_buckets - 1;
     const uint64_t word = ps_word(turn, async->meetings, waits);
     bool said = false, moved = false;
@@ -230,10 +231,10 @@ static void say_wait(struct ps_async *async, bool waits)
         (void)links_move(links, 0, &moved);
 }
 
-static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void pull(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct ps_async *async = strategy;
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     const struct links_turn *asked = &async->ps.links->turn;
     if (asked->fetches) {
         ps_pull(strategy, bucket, turn);
@@ -243,7 +244,8 @@ static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
     }
     if (asked->gradients)
         ps_host->span(bucket, DPB_PHASE_TRANSFER,
-                      signals_latest_ns(&base->signals, SIGNAL_READY, strategy_self(base), bucket),
+                      dpb_signals_latest_ns(&base->signals, DPB_SIGNAL_READY,
+                                            dpb_strategy_self(base), bucket),
                       ps_host->now_ns());
     step_alone(async, bucket, turn->length);
     turn->at = turn->length;
@@ -254,7 +256,7 @@ static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
 static bool has_asked(const struct ps_async *async)
 {
     const struct links_turn *asked = &async->ps.links->turn;
-    const struct pipeline *pipeline = &async->ps.base.pipeline;
+    const struct dpb_pipeline *pipeline = &async->ps.base.pipeline;
     return asked->gradients || !asked->fetches || pipeline->next[0] == pipeline->n_buckets;
 }
 
@@ -272,8 +274,8 @@ static dpb_status pull_wait(void *strategy, uint64_t bucket)
     return ps_pull_wait(strategy, bucket);
 }
 
-static const struct stage worker_stages[] = {{ps_push_due, push, ps_push_wait},
-                                             {pull_due, pull, pull_wait}};
+static const struct dpb_stage worker_stages[] = {{ps_push_due, push, ps_push_wait},
+                                                 {pull_due, pull, pull_wait}};
 
 /* Gradients of steps since the last push. */
 static dpb_status push_rest(struct ps_async *async)
@@ -313,8 +315,8 @@ static dpb_status async_load(void *comm)
 static bool async_cancelled(void *comm)
 {
     const struct ps_async *async = comm;
-    const struct strategy *base = &async->ps.base;
-    const struct rank_set all = ps_shards(&base->args);
+    const struct dpb_strategy *base = &async->ps.base;
+    const struct dpb_rank_set all = ps_shards(&base->args);
     const uint64_t word = ps_late_word(base->signals.exchange, async->meetings);
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++)
         if (!async->rule.sync || links_said(async->ps.links, shard) != word)
@@ -330,12 +332,12 @@ static dpb_status async_settle(void *comm)
 static dpb_status async_publish(void *comm, struct dpb_view *view)
 {
     DPB_TRY(say(comm, true));
-    return strategy_publish(comm, view);
+    return dpb_strategy_publish(comm, view);
 }
 
 static dpb_status async_books(void *comm, struct dpb_books *books)
 {
-    const struct strategy *base = comm;
+    const struct dpb_strategy *base = comm;
     DPB_TRY(say(comm, true));
     if (base->args.rank == 0)
         books->entries[books->n++] =
@@ -344,11 +346,12 @@ static dpb_status async_books(void *comm, struct dpb_books *books)
 }
 
 /* The shard of an element; *around: all elements of its slice. */
-static uint32_t shard_of(const struct strategy *base, uint64_t element, struct dpb_range *around)
+static uint32_t shard_of(const struct dpb_strategy *base, uint64_t element,
+                         struct dpb_range *around)
 {
     const uint64_t bucket = element / base->arenas.bucket_elements;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
-    const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    const uint64_t length = dpb_pipeline_bucket_length(&base->pipeline, bucket);
     for (uint32_t shard = ps_shards(&base->args).first;; shard++) {
         const struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
         *around = (struct dpb_range){begin + slice.begin, begin + slice.end};
@@ -432,7 +435,7 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     apart.machines = machines;
     apart.n_machines = n_ranks(args);
     dpb_status status =
-        ps_create(options, &apart, strategy_local_rank(args), sizeof(struct ps_async), &made);
+        ps_create(options, &apart, dpb_strategy_local_rank(args), sizeof(struct ps_async), &made);
     if (status != DPB_OK) {
         free(machines);
         return status;
@@ -525,9 +528,9 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
                                               .bind = ps_bind,
                                               .load = async_load,
                                               .begin = async_begin,
-                                              .ready = strategy_ready,
-                                              .progress = strategy_progress,
-                                              .end = strategy_end,
+                                              .ready = dpb_strategy_ready,
+                                              .progress = dpb_strategy_progress,
+                                              .end = dpb_strategy_end,
                                               .publish = async_publish,
                                               .settle = async_settle,
                                               .books = async_books,

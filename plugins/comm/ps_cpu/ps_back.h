@@ -35,29 +35,29 @@ struct ps_back {
     uint64_t at;   /* offset in the scratch */
     char *answers; /* in the own scratch, in slots of answer_slot bytes */
     uint64_t answer_slot;
-    float *residual;          /* in a worker's scratch */
-    struct coded_share share; /* workers */
-    dpb_status status;        /* an answer was refused */
+    float *residual;              /* in a worker's scratch */
+    struct dpb_coded_share share; /* workers */
+    dpb_status status;            /* an answer was refused */
 };
 
 /* Bytes in a scratch for answers, and for a residual with all elements of the model. */
 uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                        uint64_t bucket_elements);
-/* After strategy_bind. */
-void ps_back_bind(struct ps_back *back, const struct strategy *base);
-void ps_back_load(struct ps_back *back, const struct strategy *base);
+/* After dpb_strategy_bind. */
+void ps_back_bind(struct ps_back *back, const struct dpb_strategy *base);
+void ps_back_load(struct ps_back *back, const struct dpb_strategy *base);
 /* Refuses a checkpoint's residuals of other buckets or shards. */
-dpb_status ps_back_begin(const struct ps_back *back, const struct strategy *base);
+dpb_status ps_back_begin(const struct ps_back *back, const struct dpb_strategy *base);
 
 /* A shard: the sum of a bucket's messages, of which this is one, becomes the bucket's answer. */
-void ps_back_encode(struct ps_back *back, const struct strategy *base, uint64_t bucket,
-                    const struct coded_message *message, const float *sum);
+void ps_back_encode(struct ps_back *back, const struct dpb_strategy *base, uint64_t bucket,
+                    const struct dpb_coded_message *message, const float *sum);
 /* A worker: the answer is here; decodes it to the gradients. */
-void ps_back_decode(struct ps_back *back, const struct strategy *base, uint64_t bucket);
+void ps_back_decode(struct ps_back *back, const struct dpb_strategy *base, uint64_t bucket);
 
 /* For the strategy's hooks: adds the residual, behind what coded.h adds. */
-void ps_back_books(const struct ps_back *back, const struct strategy *base,
+void ps_back_books(const struct ps_back *back, const struct dpb_strategy *base,
                    struct dpb_books *books);
-void ps_back_state(struct ps_back *back, const struct strategy *base, struct dpb_saved *saved);
+void ps_back_state(struct ps_back *back, const struct dpb_strategy *base, struct dpb_saved *saved);
 
 #endif

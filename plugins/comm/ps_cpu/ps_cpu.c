@@ -57,7 +57,7 @@ static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *
                               struct dpb_contract *contract)
 {
     const struct ps_cpu_options *given = options_;
-    coded_contract(args, contract);
+    dpb_coded_contract(args, contract);
     contract->roundings += given->codec_back ? PS_BACK_ROUNDINGS : 0;
     return args->n_machines > 1 ? ps_check(&given->ps, last_linked(args)) : DPB_OK;
 }
@@ -65,7 +65,7 @@ static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *
 static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
     const struct ps_cpu_options *given = options_;
-    DPB_TRY(ps_create(&given->ps, args, strategy_local_rank(args), sizeof(struct ps), comm));
+    DPB_TRY(ps_create(&given->ps, args, dpb_strategy_local_rank(args), sizeof(struct ps), comm));
     ((struct ps *)*comm)->codes_back = given->codec_back;
     return DPB_OK;
 }
@@ -83,23 +83,23 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
         memory->state_elements = !given->codec_back && ps_is_shard(args)
                                      ? ps_most_owned(args, layout, bucket_elements)
                                      : 0;
-    coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SHARED, memory);
     if (args->codec && ps_is_shard(args))
-        memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+        memory->host_bytes += dpb_strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
 }
 
 /* Whether a worker has begun an exchange or has closed: then there is none. */
 static bool has_announced(const struct ps *ps, uint32_t worker, uint64_t exchange, bool *closed)
 {
-    struct signals next = ps->base.signals;
-    struct rank_set one = {worker, 1};
+    struct dpb_rank_signals next = ps->base.signals;
+    struct dpb_rank_set one = {worker, 1};
     next.exchange = exchange;
     if (!ps_is_here(&ps->base.args, worker)) {
         bool announced = links_announced(ps->links, worker, exchange);
         *closed = !announced && links_left(ps->links, worker);
         return announced || *closed;
     }
-    if (!signals_reached(&next, SIGNAL_READY, one, 0))
+    if (!dpb_signals_reached(&next, DPB_SIGNAL_READY, one, 0))
         return false;
     *closed = ps_notice_of(ps, worker)->closed != 0;
     return true;
@@ -110,18 +110,18 @@ static dpb_status await_worker(struct ps *ps, uint32_t worker, uint64_t exchange
 {
     const struct dpb_wait what = {
         .timeout_ns = DPB_FOREVER, .step = exchange, .peer = worker, .purpose = "the next step"};
-    struct rank_set one = {worker, 1};
-    struct signals next = ps->base.signals;
+    struct dpb_rank_set one = {worker, 1};
+    struct dpb_rank_signals next = ps->base.signals;
     next.exchange = exchange;
     if (!ps->links)
-        return signals_wait(&next, SIGNAL_READY, one, 0, DPB_FOREVER, 0, what.purpose);
+        return dpb_signals_wait(&next, DPB_SIGNAL_READY, one, 0, DPB_FOREVER, 0, what.purpose);
     return links_advance(ps->links, &what);
 }
 
 /* Waits for the first bucket of the next exchange, or for the end; then the exchange is begun. */
 static dpb_status await_exchange(struct ps *ps, bool *closed)
 {
-    struct strategy *comm = &ps->base;
+    struct dpb_strategy *comm = &ps->base;
     uint64_t exchange = comm->signals.exchange + 1;
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         while (!has_announced(ps, worker, exchange, closed))
@@ -131,28 +131,28 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
     }
     const struct dpb_step step =
         ps_is_here(&ps->base.args, 0) ? ps_notice_of(ps, 0)->step : links_step(ps->links);
-    return strategy_begin(comm, &step);
+    return dpb_strategy_begin(comm, &step);
 }
 
 static dpb_status ps_serve(void *comm_)
 {
     struct ps *ps = comm_;
-    struct strategy *comm = &ps->base;
+    struct dpb_strategy *comm = &ps->base;
     for (;;) {
         bool closed;
         DPB_TRY(await_exchange(ps, &closed));
         if (closed)
             return ps_serve_last(ps);
         while (!ps_host->event->poll(comm->pipeline.done))
-            DPB_TRY(pipeline_progress(&comm->pipeline, DPB_FOREVER));
-        DPB_TRY(coded_status(comm)); /* the last bucket's decoding ends the exchange */
+            DPB_TRY(dpb_pipeline_progress(&comm->pipeline, DPB_FOREVER));
+        DPB_TRY(dpb_coded_status(comm)); /* the last bucket's decoding ends the exchange */
     }
 }
 
 static dpb_status ps_books(void *comm, struct dpb_books *books)
 {
     const struct ps *ps = comm;
-    DPB_TRY(coded_books(comm, books));
+    DPB_TRY(dpb_coded_books(comm, books));
     if (ps->codes_back)
         ps_back_books(&ps->back, &ps->base, books);
     return DPB_OK;
@@ -161,7 +161,7 @@ static dpb_status ps_books(void *comm, struct dpb_books *books)
 static dpb_status ps_state(void *comm, struct dpb_saved *saved)
 {
     struct ps *ps = comm;
-    DPB_TRY(coded_state(comm, saved));
+    DPB_TRY(dpb_coded_state(comm, saved));
     if (ps->codes_back)
         ps_back_state(&ps->back, &ps->base, saved);
     return DPB_OK;
@@ -172,7 +172,7 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .bind = ps_bind,
                                            .load = ps_load,
                                            .begin = ps_begin,
-                                           STRATEGY_HOOKS,
+                                           DPB_STRATEGY_HOOKS,
                                            .books = ps_books,
                                            .state = ps_state,
                                            .serve = ps_serve,

@@ -84,20 +84,20 @@ static bool all_meet(const struct ps_async *async, uint32_t worker, bool loads)
 /* The own slice of a bucket. */
 static struct dpb_range own_slice(const struct ps_async *async, uint64_t bucket)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     return ps_slice(&base->args, base->args.rank, bucket,
-                    pipeline_bucket_length(&base->pipeline, bucket));
+                    dpb_pipeline_bucket_length(&base->pipeline, bucket));
 }
 
 /* Adds `weight` times a worker's gradients to the sum of the own arena: their memory is free. */
 static void bank(struct ps_async *async, uint32_t worker, double weight)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     const dpb_dtype type = base->arenas.layout.gradient_type;
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         const struct dpb_range slice = own_slice(async, bucket);
         const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
-        void *sum = strategy_own_gradients(base, begin);
+        void *sum = dpb_strategy_own_gradients(base, begin);
         const void *sources[] = {links_gradients(async->ps.links, worker, bucket, 0), sum};
         const uint64_t n = slice.end - slice.begin;
         if (weight != 1.0 && async->banked) {
@@ -116,7 +116,7 @@ static void bank(struct ps_async *async, uint32_t worker, double weight)
  * place only while the worker waits for its update: it may use its gradients after the push. */
 static void weigh(struct ps_async *async, uint32_t worker)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     const uint64_t age = async->clients[worker].age;
     if (async->options.rate != PS_STALENESS || age < 2)
         return;
@@ -197,12 +197,12 @@ static void take(struct ps_async *async, uint32_t worker, const struct links_new
 static uint32_t find_sources(const struct ps_async *async, uint64_t bucket, uint64_t at,
                              const void **sources)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     const struct dpb_range slice = own_slice(async, bucket);
     const uint64_t begin = bucket * base->arenas.bucket_elements + at;
     uint32_t n = 0;
     if (async->banked)
-        sources[n++] = strategy_own_gradients(base, begin);
+        sources[n++] = dpb_strategy_own_gradients(base, begin);
     for (uint32_t worker = 0; worker < base->args.n_workers; worker++)
         if (async->clients[worker].pending)
             sources[n++] = links_gradients(async->ps.links, worker, bucket, at - slice.begin);
@@ -212,11 +212,11 @@ static uint32_t find_sources(const struct ps_async *async, uint64_t bucket, uint
 static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
 {
     const struct ps *ps = &async->ps;
-    const struct strategy *base = &ps->base;
+    const struct dpb_strategy *base = &ps->base;
     const dpb_dtype type = base->arenas.layout.gradient_type;
     const struct dpb_range slice = own_slice(async, bucket);
     for (uint64_t at = slice.begin; at < slice.end;) {
-        const struct piece piece = strategy_piece(base, bucket, slice.end, at, type);
+        const struct dpb_piece piece = dpb_strategy_piece(base, bucket, slice.end, at, type);
         const uint32_t n = find_sources(async, bucket, at, ps->sources);
         const void *gradients = ps->sources[0];
         void *sum = ps->sum;
@@ -226,7 +226,7 @@ static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
         }
         DPB_TRY(ps_host->optimizer->update(
             base->arenas.optimizer, NULL, (struct dpb_range){piece.begin, piece.begin + piece.n},
-            strategy_own_weights(base, piece.begin), gradients, bucket, &async->step));
+            dpb_strategy_own_weights(base, piece.begin), gradients, bucket, &async->step));
         at += piece.n;
     }
     return DPB_OK;
@@ -234,7 +234,7 @@ static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
 
 static dpb_status update_if_due(struct ps_async *async)
 {
-    const struct strategy *base = &async->ps.base;
+    const struct dpb_strategy *base = &async->ps.base;
     if (async->n_taken == 0 || async->n_taken < count_wanted(async))
         return DPB_OK;
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {

@@ -1,6 +1,6 @@
 /*
- * ps_shard.h - a rank of ps_async: its options and their rule, its state, the words between workers and servers, and the
- * server, which holds one shard of the model.
+ * ps_shard.h - a rank of ps_async: its options and their rule, its state, the words between workers
+ * and servers, and the server, which holds one shard of the model.
  */
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_SHARD_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_SHARD_H

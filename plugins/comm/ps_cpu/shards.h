@@ -9,10 +9,10 @@
 
 enum { NONE = UINT32_MAX }; /* no rank, shard or link */
 
-static inline struct rank_set ps_shards(const struct dpb_comm_args *args)
+static inline struct dpb_rank_set ps_shards(const struct dpb_comm_args *args)
 {
-    return args->n_servers > 0 ? (struct rank_set){args->n_workers, args->n_servers}
-                               : (struct rank_set){0, args->n_workers};
+    return args->n_servers > 0 ? (struct dpb_rank_set){args->n_workers, args->n_servers}
+                               : (struct dpb_rank_set){0, args->n_workers};
 }
 
 static inline bool ps_is_shard(const struct dpb_comm_args *args)
@@ -21,9 +21,9 @@ static inline bool ps_is_shard(const struct dpb_comm_args *args)
 }
 
 /* A worker raises this signal when the shards here can read its gradients or its message. */
-static inline enum signal_kind ps_pushed(const struct strategy *base)
+static inline enum dpb_signal_kind ps_pushed(const struct dpb_strategy *base)
 {
-    return base->args.codec ? SIGNAL_PUSHED : SIGNAL_READY;
+    return base->args.codec ? DPB_SIGNAL_PUSHED : DPB_SIGNAL_READY;
 }
 
 static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
@@ -36,7 +36,7 @@ static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
 static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32_t rank,
                                         uint64_t bucket, uint64_t length)
 {
-    struct rank_set all = ps_shards(args);
+    struct dpb_rank_set all = ps_shards(args);
     uint64_t turn = (rank - all.first + bucket) % all.n;
     if (args->codec)
         return (struct dpb_range){0, turn == 0 ? length : 0};

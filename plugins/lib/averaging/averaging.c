@@ -6,69 +6,69 @@
 #include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
-static averaging_rule_of rule_of;
+static dpb_averaging_rule_of rule_of;
 
 /* Kinds of work, each by a lane of its own. */
-enum { MEETS = DEVICE_UPDATES + 1, TAKES };
+enum { MEETS = DPB_DEVICE_UPDATES + 1, TAKES };
 
-static bool keeps_velocity(const struct averaging_rule *rule)
+static bool keeps_velocity(const struct dpb_averaging_rule *rule)
 {
     return rule->centre_momentum > 0 || rule->learners > 0;
 }
 
 /* Returns the first worker of the worker's place. */
-static uint32_t first_of(const struct averaging_rule *rule, uint32_t rank)
+static uint32_t first_of(const struct dpb_averaging_rule *rule, uint32_t rank)
 {
     return rank - rank % rule->learners;
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const struct averaging *self, uint64_t elements)
+static uint64_t bytes_of(const struct dpb_averaging *self, uint64_t elements)
 {
     return elements * dpb_dtype_size(self->comm.base.arenas.layout.weight_type);
 }
 
 /* The fences that the rank has reached. In its scratch behind the signal page. */
-static struct dpb_flag *fence_of(const struct averaging *self, uint32_t rank)
+static struct dpb_flag *fence_of(const struct dpb_averaging *self, uint32_t rank)
 {
     char *scratch = self->comm.base.arenas.peer_scratch[rank];
     return (struct dpb_flag *)(void *)(scratch + self->fence_at);
 }
 
-static void *in_inbox(const struct averaging *self, uint32_t rank, uint64_t area, uint64_t at)
+static void *in_inbox(const struct dpb_averaging *self, uint32_t rank, uint64_t area, uint64_t at)
 {
     return (char *)self->comm.base.arenas.peer_inbox[rank] + area + bytes_of(self, at);
 }
 
 /* An array of arena elements from `at` on: c, or a copy of the optimizer's state. */
-static void *own_of(const struct averaging *self, uint32_t rank, uint64_t at)
+static void *own_of(const struct dpb_averaging *self, uint32_t rank, uint64_t at)
 {
     return in_inbox(self, rank, 0, at);
 }
 
 /* z, or the published mean. */
-static void *model_of(const struct averaging *self, uint64_t at)
+static void *model_of(const struct dpb_averaging *self, uint64_t at)
 {
     return in_inbox(self, 0, self->model_at, at);
 }
 
 /* The y of a worker's place. */
-static void *place_of(const struct averaging *self, uint32_t rank, uint64_t at)
+static void *place_of(const struct dpb_averaging *self, uint32_t rank, uint64_t at)
 {
     return in_inbox(self, first_of(&self->rule, rank), self->place_at, at);
 }
 
 /* d. */
-static void *velocity_of(const struct averaging *self, uint64_t at)
+static void *velocity_of(const struct dpb_averaging *self, uint64_t at)
 {
     return in_inbox(self, 0, self->velocity_at, at);
 }
 
 /* The optimizer's state, in the memory of the weights; NULL: it has none. */
-static char *optimizer_state(const struct averaging *self)
+static char *optimizer_state(const struct dpb_averaging *self)
 {
-    const struct strategy *base = &self->comm.base;
+    const struct dpb_strategy *base = &self->comm.base;
     return base->arenas.optimizer ? host->optimizer->state(base->arenas.optimizer, 0) : NULL;
 }
 
@@ -76,7 +76,7 @@ static char *optimizer_state(const struct averaging *self)
 
 /* Work for the lane of `flight`. A failure is kept in comm.status. */
 struct work {
-    struct averaging *self;
+    struct dpb_averaging *self;
     uint32_t flight;
     uint64_t n; /* elements */
 };
@@ -91,7 +91,7 @@ static struct dpb_queue *queue_of(const struct work *work)
     return work->self->comm.flights[work->flight].lane->queue;
 }
 
-static bool is_near(const struct averaging *self, uint32_t owner)
+static bool is_near(const struct dpb_averaging *self, uint32_t owner)
 {
     return self->comm.in_place || owner == self->comm.base.args.rank;
 }
@@ -105,33 +105,35 @@ static void count(const struct work *work, uint32_t owner)
 /* `from` lies in the memory of worker `owner`. */
 static void copy(const struct work *work, void *to, const void *from, uint32_t owner)
 {
-    struct device_strategy *comm = &work->self->comm;
+    struct dpb_device_strategy *comm = &work->self->comm;
     if (comm->status == DPB_OK)
-        device_keep(comm, comm->ops->copy(queue_of(work), to, from, bytes_of(work->self, work->n)));
+        dpb_device_keep(comm,
+                        comm->ops->copy(queue_of(work), to, from, bytes_of(work->self, work->n)));
     count(work, owner);
 }
 
 static void axpby(const struct work *work, double a, const void *x, double b, void *y)
 {
-    struct device_strategy *comm = &work->self->comm;
+    struct dpb_device_strategy *comm = &work->self->comm;
     if (comm->status == DPB_OK)
-        device_keep(comm, comm->ops->axpby(queue_of(work), type_of(work), a, x, b, y, work->n));
+        dpb_device_keep(comm, comm->ops->axpby(queue_of(work), type_of(work), a, x, b, y, work->n));
 }
 
 static void sum(const struct work *work, void *to, const void *const *sources, uint32_t k)
 {
-    struct device_strategy *comm = &work->self->comm;
+    struct dpb_device_strategy *comm = &work->self->comm;
     if (comm->status == DPB_OK)
-        device_keep(comm, comm->ops->sum(queue_of(work), type_of(work), to, sources, k, work->n));
+        dpb_device_keep(comm,
+                        comm->ops->sum(queue_of(work), type_of(work), to, sources, k, work->n));
 }
 
 /* Returns memory for a result whose destination is `far`: `far` itself, or the slot. */
 static void *room(const struct work *work, void *far, uint32_t owner, uint32_t slot)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     return is_near(self, owner) ? far
                                 : (char *)self->comm.base.arenas.inbox + self->staging_at +
-                                      slot * strategy_lines(bytes_of(self, work->n));
+                                      slot * dpb_strategy_lines(bytes_of(self, work->n));
 }
 
 /* Returns memory to work on `far`, in worker `owner`'s memory: `far` itself; or, on another
@@ -156,20 +158,20 @@ static void put(const struct work *work, void *far, uint32_t owner, const void *
 
 static void clear(const struct work *work, void *to)
 {
-    struct device_strategy *comm = &work->self->comm;
+    struct dpb_device_strategy *comm = &work->self->comm;
     if (comm->status == DPB_OK)
-        device_keep(comm, comm->ops->clear(queue_of(work), to, bytes_of(work->self, work->n)));
+        dpb_device_keep(comm, comm->ops->clear(queue_of(work), to, bytes_of(work->self, work->n)));
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static bool is_alone(const struct averaging *self)
+static bool is_alone(const struct dpb_averaging *self)
 {
     return self->peers.n == 1 && self->peers.first == self->comm.base.args.rank;
 }
 
 /* The ranks of a meeting, in their order: all, or this one and its partner. */
-static uint32_t list_group(const struct averaging *self, uint32_t *ranks, uint32_t *place)
+static uint32_t list_group(const struct dpb_averaging *self, uint32_t *ranks, uint32_t *place)
 {
     const uint32_t rank = self->comm.base.args.rank, partner = self->peers.first;
     uint32_t n = 0;
@@ -184,50 +186,51 @@ static uint32_t list_group(const struct averaging *self, uint32_t *ranks, uint32
     return n;
 }
 
-static struct rank_set group_of(const struct averaging *self)
+static struct dpb_rank_set group_of(const struct dpb_averaging *self)
 {
-    return self->meets ? self->peers : strategy_self(&self->comm.base);
+    return self->meets ? self->peers : dpb_strategy_self(&self->comm.base);
 }
 
-static bool averages_state(const struct averaging *self)
+static bool averages_state(const struct dpb_averaging *self)
 {
     return self->meets && self->rule.average_state && optimizer_state(self);
 }
 
 /* Elements of the bucket to work on next: on a device all of them. */
-static struct piece next_piece(const struct averaging *self, uint64_t bucket, uint64_t length,
-                               uint64_t at)
+static struct dpb_piece next_piece(const struct dpb_averaging *self, uint64_t bucket,
+                                   uint64_t length, uint64_t at)
 {
-    const struct strategy *base = &self->comm.base;
+    const struct dpb_strategy *base = &self->comm.base;
     if (self->comm.in_place)
-        return strategy_piece(base, bucket, length, at, base->arenas.layout.weight_type);
-    return (struct piece){bucket * base->arenas.bucket_elements + at, length - at};
+        return dpb_strategy_piece(base, bucket, length, at, base->arenas.layout.weight_type);
+    return (struct dpb_piece){bucket * base->arenas.bucket_elements + at, length - at};
 }
 
-static dpb_status wait_for(struct averaging *self, enum signal_kind kind, struct rank_set ranks,
-                           uint64_t bucket, const char *purpose)
+static dpb_status wait_for(struct dpb_averaging *self, enum dpb_signal_kind kind,
+                           struct dpb_rank_set ranks, uint64_t bucket, const char *purpose)
 {
-    const uint32_t missing = signals_missing(&self->comm.base.signals, kind, ranks, bucket);
+    const uint32_t missing = dpb_signals_missing(&self->comm.base.signals, kind, ranks, bucket);
     if (missing == UINT32_MAX)
         return self->comm.status;
-    return device_wait_signal(&self->comm, kind, missing, bucket,
-                              self->comm.base.arenas.layout.weight_type, purpose);
+    return dpb_device_wait_signal(&self->comm, kind, missing, bucket,
+                                  self->comm.base.arenas.layout.weight_type, purpose);
 }
 
 /* ---- stage: update the own weights --------------------------------------------------------- */
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    return device_has_room(strategy, DEVICE_UPDATES) && strategy_own_ready(strategy, bucket);
+    return dpb_device_has_room(strategy, DPB_DEVICE_UPDATES) &&
+           dpb_strategy_own_ready(strategy, bucket);
 }
 
 /* The step's gradients are those of the replica before. Nobody reads d before all have pushed. */
-static void begin_anew(const struct work *work, struct piece piece)
+static void begin_anew(const struct work *work, struct dpb_piece piece)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     const uint32_t rank = self->comm.base.args.rank;
-    copy(work, strategy_weights(&self->comm.base, rank, piece.begin), model_of(self, piece.begin),
-         0);
+    copy(work, dpb_strategy_weights(&self->comm.base, rank, piece.begin),
+         model_of(self, piece.begin), 0);
     if (rank == 0 && keeps_velocity(&self->rule))
         clear(work, velocity_of(self, piece.begin));
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
@@ -236,9 +239,9 @@ static void begin_anew(const struct work *work, struct piece piece)
 
 /* c, of the weights before their update. Where replicas begin anew there is nothing between them
  * and their centre, and that of a place may be on its way. */
-static void measure(const struct work *work, struct piece piece)
+static void measure(const struct work *work, struct dpb_piece piece)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     const uint32_t rank = self->comm.base.args.rank;
     void *c = own_of(self, rank, piece.begin);
     if (self->restarts) {
@@ -249,24 +252,24 @@ static void measure(const struct work *work, struct piece piece)
         copy(work, c, place_of(self, rank, piece.begin), first_of(&self->rule, rank));
     else
         copy(work, c, model_of(self, piece.begin), 0);
-    axpby(work, self->rule.alpha, strategy_weights(&self->comm.base, rank, piece.begin),
+    axpby(work, self->rule.alpha, dpb_strategy_weights(&self->comm.base, rank, piece.begin),
           -self->rule.alpha, c);
 }
 
-static void update_piece(struct averaging *self, uint64_t bucket, struct piece piece)
+static void update_piece(struct dpb_averaging *self, uint64_t bucket, struct dpb_piece piece)
 {
-    const struct strategy *base = &self->comm.base;
-    const struct work work = {self, DEVICE_UPDATES, piece.n};
+    const struct dpb_strategy *base = &self->comm.base;
+    const struct work work = {self, DPB_DEVICE_UPDATES, piece.n};
     const uint32_t rank = base->args.rank;
-    void *weights = strategy_weights(base, rank, piece.begin);
+    void *weights = dpb_strategy_weights(base, rank, piece.begin);
     if (self->restarts)
         begin_anew(&work, piece);
     if (self->meets && self->rule.centre)
         measure(&work, piece);
     if (self->comm.status == DPB_OK)
-        device_keep(&self->comm,
-                    strategy_enqueue_update(base, queue_of(&work), bucket, piece,
-                                            strategy_own_gradients(base, piece.begin)));
+        dpb_device_keep(&self->comm,
+                        dpb_strategy_enqueue_update(base, queue_of(&work), bucket, piece,
+                                                    dpb_strategy_own_gradients(base, piece.begin)));
     if (self->meets && self->rule.centre)
         axpby(&work, -1.0, own_of(self, rank, piece.begin), 1.0, weights);
     else if (averages_state(self))
@@ -274,37 +277,37 @@ static void update_piece(struct averaging *self, uint64_t bucket, struct piece p
              optimizer_state(self) + bytes_of(self, piece.begin), rank);
 }
 
-static void update_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void update_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct averaging *self = strategy;
+    struct dpb_averaging *self = strategy;
     do {
-        const struct piece piece = next_piece(self, bucket, turn->length, turn->at);
+        const struct dpb_piece piece = next_piece(self, bucket, turn->length, turn->at);
         update_piece(self, bucket, piece);
         turn->at += piece.n;
     } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
     if (turn->at == turn->length)
-        device_begun(&self->comm, DEVICE_UPDATES, bucket, false);
+        dpb_device_begun(&self->comm, DPB_DEVICE_UPDATES, bucket, false);
 }
 
 /* ---- stage: the own slice of a meeting ----------------------------------------------------- */
 
 static bool meet_due(void *strategy, uint64_t bucket)
 {
-    const struct averaging *self = strategy;
-    return device_has_room(strategy, MEETS) &&
-           signals_reached(&self->comm.base.signals, SIGNAL_PUSHED, group_of(self), bucket);
+    const struct dpb_averaging *self = strategy;
+    return dpb_device_has_room(strategy, MEETS) &&
+           dpb_signals_reached(&self->comm.base.signals, DPB_SIGNAL_PUSHED, group_of(self), bucket);
 }
 
 static dpb_status meet_wait(void *strategy, uint64_t bucket)
 {
-    return wait_for(strategy, SIGNAL_PUSHED, group_of(strategy), bucket, "the peer's update");
+    return wait_for(strategy, DPB_SIGNAL_PUSHED, group_of(strategy), bucket, "the peer's update");
 }
 
 /* The mean of n workers' arrays into each of them. */
 static void take_mean(const struct work *work, void *const *arrays, const uint32_t *ranks,
                       uint32_t n, uint32_t place)
 {
-    const void *sources[STRATEGY_WORKERS] = {NULL};
+    const void *sources[DPB_STRATEGY_WORKERS] = {NULL};
     void *own = arrays[place];
     for (uint32_t i = 0; i < n; i++)
         sources[i] = get(work, arrays[i], ranks[i], i);
@@ -315,14 +318,14 @@ static void take_mean(const struct work *work, void *const *arrays, const uint32
             copy(work, arrays[i], own, ranks[i]);
 }
 
-static void meet_group(const struct work *work, struct piece piece)
+static void meet_group(const struct work *work, struct dpb_piece piece)
 {
-    const struct averaging *self = work->self;
-    uint32_t ranks[STRATEGY_WORKERS], place;
-    void *arrays[STRATEGY_WORKERS] = {NULL};
+    const struct dpb_averaging *self = work->self;
+    uint32_t ranks[DPB_STRATEGY_WORKERS], place;
+    void *arrays[DPB_STRATEGY_WORKERS] = {NULL};
     const uint32_t n = list_group(self, ranks, &place);
     for (uint32_t i = 0; i < n; i++)
-        arrays[i] = strategy_weights(&self->comm.base, ranks[i], piece.begin);
+        arrays[i] = dpb_strategy_weights(&self->comm.base, ranks[i], piece.begin);
     take_mean(work, arrays, ranks, n, place);
     for (uint32_t i = 0; i < n; i++)
         arrays[i] = own_of(self, ranks[i], piece.begin);
@@ -332,16 +335,16 @@ static void meet_group(const struct work *work, struct piece piece)
 
 /* The places meet z once their learners have met y: both at once, with all of these weights, would
  * move y past both. */
-static void move_places(const struct work *work, struct piece piece, void *z, void *d)
+static void move_places(const struct work *work, struct dpb_piece piece, void *z, void *d)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     const uint32_t n = self->comm.base.args.n_workers, learners = self->rule.learners;
     const uint32_t n_places = n / learners;
     const double part = 1.0 / n_places;
     for (uint32_t place = 0, first = 0; place < n_places; place++, first += learners) {
         void *far = place_of(self, first, piece.begin);
         void *y = get(work, far, first, n + 2 + place);
-        const void *sources[STRATEGY_WORKERS + 1] = {y};
+        const void *sources[DPB_STRATEGY_WORKERS + 1] = {y};
         for (uint32_t i = 0; i < learners; i++)
             sources[i + 1] = get(work, own_of(self, first + i, piece.begin), first + i, first + i);
         sum(work, y, sources, learners + 1);
@@ -353,19 +356,19 @@ static void move_places(const struct work *work, struct piece piece, void *z, vo
 }
 
 /* Without momentum of the centre, d is only the sum of all c: it goes to z at once. */
-static void move_workers(const struct work *work, struct piece piece, void *d)
+static void move_workers(const struct work *work, struct dpb_piece piece, void *d)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     const uint32_t n = self->comm.base.args.n_workers;
-    const void *sources[STRATEGY_WORKERS + 1] = {d};
+    const void *sources[DPB_STRATEGY_WORKERS + 1] = {d};
     for (uint32_t rank = 0; rank < n; rank++)
         sources[rank + 1] = get(work, own_of(self, rank, piece.begin), rank, rank);
     sum(work, d, sources, n + 1);
 }
 
-static void move_centre(const struct work *work, struct piece piece)
+static void move_centre(const struct work *work, struct dpb_piece piece)
 {
-    const struct averaging *self = work->self;
+    const struct dpb_averaging *self = work->self;
     const uint32_t n = self->comm.base.args.n_workers;
     const bool has_velocity = keeps_velocity(&self->rule);
     void *far_z = model_of(self, piece.begin);
@@ -385,16 +388,16 @@ static void move_centre(const struct work *work, struct piece piece)
     put(work, far_z, 0, z);
 }
 
-static void meet_slice(struct averaging *self, uint64_t bucket, struct stage_turn *turn)
+static void meet_slice(struct dpb_averaging *self, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    uint32_t ranks[STRATEGY_WORKERS], place;
+    uint32_t ranks[DPB_STRATEGY_WORKERS], place;
     const uint32_t n = list_group(self, ranks, &place);
-    const struct dpb_range slice = slice_of(turn->length, place, n);
+    const struct dpb_range slice = dpb_slice_of(turn->length, place, n);
     if (turn->at == 0)
         turn->at = slice.begin;
     while (turn->at < slice.end && host->now_ns() < turn->until_ns) {
         const int64_t began_ns = host->now_ns();
-        const struct piece piece = next_piece(self, bucket, slice.end, turn->at);
+        const struct dpb_piece piece = next_piece(self, bucket, slice.end, turn->at);
         const struct work work = {self, MEETS, piece.n};
         if (self->rule.centre)
             move_centre(&work, piece);
@@ -408,18 +411,18 @@ static void meet_slice(struct averaging *self, uint64_t bucket, struct stage_tur
         turn->at = turn->length;
 }
 
-static void meet_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct averaging *self = strategy;
+    struct dpb_averaging *self = strategy;
     const bool any = self->meets && (self->rule.centre || !is_alone(self));
     if (any && turn->at == 0)
-        signals_span_late(&self->comm.base.signals, SIGNAL_PUSHED, self->peers, bucket);
+        dpb_signals_span_late(&self->comm.base.signals, DPB_SIGNAL_PUSHED, self->peers, bucket);
     if (any)
         meet_slice(self, bucket, turn);
     else
         turn->at = turn->length;
     if (turn->at == turn->length)
-        device_begun(&self->comm, MEETS, bucket, !any);
+        dpb_device_begun(&self->comm, MEETS, bucket, !any);
 }
 
 /* ---- stage: all slices are there ----------------------------------------------------------- */
@@ -427,63 +430,66 @@ static void meet_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 /* The last bucket waits for the step of all workers, too. */
 static bool take_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *base = strategy;
-    return device_has_room(strategy, TAKES) &&
-           signals_reached(&base->signals, SIGNAL_REDUCED, group_of(strategy), bucket) &&
-           (!strategy_is_last(base, bucket) || strategy_all_reached(base, SIGNAL_PUSHED, bucket));
+    const struct dpb_strategy *base = strategy;
+    return dpb_device_has_room(strategy, TAKES) &&
+           dpb_signals_reached(&base->signals, DPB_SIGNAL_REDUCED, group_of(strategy), bucket) &&
+           (!dpb_strategy_is_last(base, bucket) ||
+            dpb_strategy_all_reached(base, DPB_SIGNAL_PUSHED, bucket));
 }
 
 static dpb_status take_wait(void *strategy, uint64_t bucket)
 {
-    struct averaging *self = strategy;
-    if (!signals_reached(&self->comm.base.signals, SIGNAL_REDUCED, group_of(self), bucket))
-        return wait_for(self, SIGNAL_REDUCED, group_of(self), bucket, "the peer's slice");
-    return wait_for(self, SIGNAL_PUSHED, strategy_workers(&self->comm.base), bucket,
+    struct dpb_averaging *self = strategy;
+    if (!dpb_signals_reached(&self->comm.base.signals, DPB_SIGNAL_REDUCED, group_of(self), bucket))
+        return wait_for(self, DPB_SIGNAL_REDUCED, group_of(self), bucket, "the peer's slice");
+    return wait_for(self, DPB_SIGNAL_PUSHED, dpb_strategy_workers(&self->comm.base), bucket,
                     "the peer's step");
 }
 
-static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void take_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct averaging *self = strategy;
-    const struct strategy *base = strategy;
+    struct dpb_averaging *self = strategy;
+    const struct dpb_strategy *base = strategy;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     const bool any = averages_state(self);
-    strategy_span_others(base, SIGNAL_REDUCED, SIGNAL_REDUCED, group_of(self), bucket);
+    dpb_strategy_span_others(base, DPB_SIGNAL_REDUCED, DPB_SIGNAL_REDUCED, group_of(self), bucket);
     const bool met_all = self->meets && self->peers.n == base->args.n_workers;
-    if (strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
-        signals_span_late(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket);
+    if (dpb_strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
+        dpb_signals_span_late(&base->signals, DPB_SIGNAL_PUSHED, dpb_strategy_workers(base),
+                              bucket);
     if (any)
         copy(&(struct work){self, TAKES, turn->length},
              optimizer_state(self) + bytes_of(self, begin), own_of(self, base->args.rank, begin),
              base->args.rank);
-    device_begun(&self->comm, TAKES, bucket, !any);
+    dpb_device_begun(&self->comm, TAKES, bucket, !any);
     turn->at = turn->length;
 }
 
-static const struct stage stages[] = {{update_due, update_work, strategy_own_wait},
-                                      {meet_due, meet_work, meet_wait},
-                                      {take_due, take_work, take_wait}};
+static const struct dpb_stage stages[] = {{update_due, update_work, dpb_strategy_own_wait},
+                                          {meet_due, meet_work, meet_wait},
+                                          {take_due, take_work, take_wait}};
 
-static const struct stage_flight met = {MEETS, DPB_PHASE_REDUCE, "its device to average"};
-static const struct stage_flight taken = {TAKES, DPB_PHASE_UPDATE, "its device to copy the mean"};
+static const struct dpb_stage_flight met = {MEETS, DPB_PHASE_REDUCE, "its device to average"};
+static const struct dpb_stage_flight taken = {TAKES, DPB_PHASE_UPDATE,
+                                              "its device to copy the mean"};
 
-static const struct stage_flight *const flights[] = {&device_updated, &met, &taken};
+static const struct dpb_stage_flight *const flights[] = {&dpb_device_updated, &met, &taken};
 
 /* ---- contract ------------------------------------------------------------------------------ */
 
-static bool takes_mean_of_all(const struct averaging_rule *rule)
+static bool takes_mean_of_all(const struct dpb_averaging_rule *rule)
 {
     return !rule->centre && !rule->partner;
 }
 
-static uint32_t count_places(const struct averaging_rule *rule, uint32_t n_workers)
+static uint32_t count_places(const struct dpb_averaging_rule *rule, uint32_t n_workers)
 {
     return rule->learners > 0 ? n_workers / rule->learners : 0;
 }
 
 /* A meeting rounds a weight once for each worker, and twice for the factor and the difference; in
  * a place also three times for the centre of each place. */
-static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32_t n_workers)
+static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule, uint32_t n_workers)
 {
     const bool periodic = takes_mean_of_all(rule);
     const uint32_t period = (uint32_t)rule->period;
@@ -503,11 +509,13 @@ static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32
 
 /* Measured without gradients: by a larger alpha the distance of centre and replicas grows. With
  * momentum of z the centre of a place bears less than z. */
-static dpb_status check_rule(const struct dpb_comm_args *args, const struct averaging_rule *rule)
+static dpb_status check_rule(const struct dpb_comm_args *args,
+                             const struct dpb_averaging_rule *rule)
 {
     const double most = rule->learners > 0 ? 1.0 / rule->learners : 2.0 / (1.0 + args->n_workers);
     if (rule->period == 0)
-        return host->fail(DPB_FAILED, "struct averaging_rule: a period has at least 1 step, not 0");
+        return host->fail(DPB_FAILED,
+                          "struct dpb_averaging_rule: a period has at least 1 step, not 0");
     if (rule->learners > 0 && count_places(rule, args->n_workers) < 2)
         return host->fail(DPB_USAGE,
                           "comm.local_centers = yes with one place: its centre has no others to "
@@ -524,7 +532,7 @@ static dpb_status check_rule(const struct dpb_comm_args *args, const struct aver
 static dpb_status averaging_contract(const void *options, const struct dpb_comm_args *args,
                                      struct dpb_contract *contract)
 {
-    const struct averaging_rule rule = rule_of(options, args);
+    const struct dpb_averaging_rule rule = rule_of(options, args);
     DPB_TRY(check_rule(args, &rule));
     *contract = contract_of(&rule, args->n_workers);
     return DPB_OK;
@@ -532,36 +540,36 @@ static dpb_status averaging_contract(const void *options, const struct dpb_comm_
 
 static dpb_status averaging_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct averaging_rule rule = rule_of(options, args);
+    const struct dpb_averaging_rule rule = rule_of(options, args);
     DPB_TRY(check_rule(args, &rule));
-    DPB_TRY(device_strategy_open(host, args, sizeof(struct averaging), comm));
-    struct averaging *made = *comm;
+    DPB_TRY(dpb_device_strategy_open(host, args, sizeof(struct dpb_averaging), comm));
+    struct dpb_averaging *made = *comm;
     made->rule = rule;
     if (made->comm.in_place || args->n_workers + rule.centre <= DPB_SUM_SOURCES)
         return DPB_OK;
-    device_strategy_close(made);
+    dpb_device_strategy_close(made);
     *comm = NULL;
     return host->fail(DPB_UNSUPPORTED, "%u workers: a device adds up %d arrays, here of %d workers",
                       args->n_workers, DPB_SUM_SOURCES, DPB_SUM_SOURCES - 1);
 }
 
 /* Arrays as large as the weights in the inbox of this rank. */
-static uint32_t count_areas(const struct averaging_rule *rule, uint32_t rank)
+static uint32_t count_areas(const struct dpb_averaging_rule *rule, uint32_t rank)
 {
     const uint32_t of_all = rule->centre || rule->average_state;
     const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
     return of_all + of_place + (rank == 0 ? 1 + keeps_velocity(rule) : 0);
 }
 
-static uint64_t inbox_bytes(const struct averaging_rule *rule, uint32_t rank,
+static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, uint32_t rank,
                             const struct dpb_layout *layout)
 {
     return count_areas(rule, rank) *
-           strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+           dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
 }
 
 /* Slots that a meeting of n workers takes. */
-static uint32_t count_slots(const struct averaging_rule *rule, uint32_t n_workers)
+static uint32_t count_slots(const struct dpb_averaging_rule *rule, uint32_t n_workers)
 {
     return n_workers + (rule->centre ? 2 : 1) +
            (rule->learners > 0 ? n_workers / rule->learners : 0);
@@ -569,21 +577,21 @@ static uint32_t count_slots(const struct averaging_rule *rule, uint32_t n_worker
 
 /* On a device: a slice from each member of the largest meeting, and its result. A worker without
  * others has nothing to fetch. */
-static uint64_t staging_bytes(const struct averaging_rule *rule, uint32_t n_workers,
+static uint64_t staging_bytes(const struct dpb_averaging_rule *rule, uint32_t n_workers,
                               const struct dpb_layout *layout, uint64_t bucket_elements)
 {
-    const uint64_t longest = strategy_longest_bucket(layout, bucket_elements);
+    const uint64_t longest = dpb_strategy_longest_bucket(layout, bucket_elements);
     const uint64_t slice = (longest + n_workers - 1) / n_workers;
     return n_workers == 1 ? 0
                           : count_slots(rule, n_workers) *
-                                strategy_lines(slice * dpb_dtype_size(layout->weight_type));
+                                dpb_strategy_lines(slice * dpb_dtype_size(layout->weight_type));
 }
 
 static void averaging_memory(const void *options, const struct dpb_comm_args *args,
                              const struct dpb_layout *layout, uint64_t bucket_elements,
                              struct dpb_comm_memory *memory)
 {
-    const struct averaging_rule rule = rule_of(options, args);
+    const struct dpb_averaging_rule rule = rule_of(options, args);
     memory->beside_bytes = inbox_bytes(&rule, args->rank, layout);
     memory->device_bytes = staging_bytes(&rule, args->n_workers, layout, bucket_elements);
 }
@@ -591,14 +599,15 @@ static void averaging_memory(const void *options, const struct dpb_comm_args *ar
 static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
                                  struct dpb_comm_plan *want)
 {
-    struct averaging *self = comm;
+    struct dpb_averaging *self = comm;
     const struct dpb_comm_args *args = &self->comm.base.args;
-    const uint64_t area = strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    const uint64_t area =
+        dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract = contract_of(&self->rule, args->n_workers);
-    self->fence_at = strategy_lines(want->scratch_bytes);
+    self->fence_at = dpb_strategy_lines(want->scratch_bytes);
     want->scratch_bytes = self->fence_at + sizeof(struct dpb_flag);
     self->place_at = self->rule.centre || self->rule.average_state ? area : 0;
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
@@ -614,31 +623,31 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
 
 static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    struct averaging *self = comm;
-    struct device_strategy *device = &self->comm;
-    DPB_TRY(device_lanes_open(device));
-    DPB_TRY(device_flight_open(device, DEVICE_UPDATES, &device->out, SIGNAL_PUSHED));
-    DPB_TRY(device_flight_open(device, MEETS, &device->here, SIGNAL_REDUCED));
-    DPB_TRY(device_flight_open(device, TAKES, &device->back, N_SIGNALS));
-    DPB_TRY(strategy_bind(&device->base, arenas, STRATEGY_STAGES(stages)));
+    struct dpb_averaging *self = comm;
+    struct dpb_device_strategy *device = &self->comm;
+    DPB_TRY(dpb_device_lanes_open(device));
+    DPB_TRY(dpb_device_flight_open(device, DPB_DEVICE_UPDATES, &device->out, DPB_SIGNAL_PUSHED));
+    DPB_TRY(dpb_device_flight_open(device, MEETS, &device->here, DPB_SIGNAL_REDUCED));
+    DPB_TRY(dpb_device_flight_open(device, TAKES, &device->back, DPB_N_SIGNALS));
+    DPB_TRY(dpb_strategy_bind(&device->base, arenas, DPB_STRATEGY_STAGES(stages)));
     device->base.pipeline.flights = flights;
-    device->base.pipeline.flight_ops = &device_flight_ops;
-    device_report_ways(device);
+    device->base.pipeline.flight_ops = &dpb_device_flight_ops;
+    dpb_device_report_ways(device);
     return DPB_OK;
 }
 
 /* Blocks until all work in the flight's queue is done, or has failed. */
-static dpb_status drain(struct averaging *self, uint32_t flight)
+static dpb_status drain(struct dpb_averaging *self, uint32_t flight)
 {
-    device_keep(&self->comm, self->comm.ops->drain(self->comm.flights[flight].lane->queue));
+    dpb_device_keep(&self->comm, self->comm.ops->drain(self->comm.flights[flight].lane->queue));
     return self->comm.status;
 }
 
 /* The centre begins at rest where all replicas do. */
 static dpb_status averaging_load(void *comm)
 {
-    struct averaging *self = comm;
-    const struct strategy *base = comm;
+    struct dpb_averaging *self = comm;
+    const struct dpb_strategy *base = comm;
     const struct work all = {self, MEETS, base->arenas.layout.n_elements};
     const uint32_t rank = base->args.rank;
     self->steps = self->rate = 0;
@@ -654,25 +663,25 @@ static dpb_status averaging_load(void *comm)
 /* ---- hooks: step and model ----------------------------------------------------------------- */
 
 /* Both partners average a slice of both workers' weights: a third worker's would be a race. */
-static dpb_status choose_partner(struct averaging *self, uint64_t round)
+static dpb_status choose_partner(struct dpb_averaging *self, uint64_t round)
 {
-    struct averaging other = *self;
+    struct dpb_averaging other = *self;
     const uint32_t rank = self->comm.base.args.rank, n = self->comm.base.args.n_workers;
     const uint32_t partner = self->rule.partner(self, round);
     other.comm.base.args.rank = partner;
     if (partner >= n || self->rule.partner(&other, round) != rank)
         return host->fail(
             DPB_FAILED,
-            "struct averaging_rule: in round %llu the partner of rank %u is %u, whose "
+            "struct dpb_averaging_rule: in round %llu the partner of rank %u is %u, whose "
             "partner is another one; partners name each other, or themselves",
             (unsigned long long)round, rank, partner);
-    self->peers = (struct rank_set){partner, 1};
+    self->peers = (struct dpb_rank_set){partner, 1};
     return DPB_OK;
 }
 
 static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
-    struct averaging *self = comm;
+    struct dpb_averaging *self = comm;
     const double most = 0x1p53; /* an fp64 counts up to this */
     if (!(self->steps >= 0 && self->steps < most) || self->steps != (double)(uint64_t)self->steps)
         return host->fail(DPB_FAILED,
@@ -683,16 +692,16 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     self->restarts = self->rule.restart > 0 && self->rate > 0 &&
                      step->learning_rate <= self->rule.restart * self->rate;
     self->rate = step->learning_rate;
-    self->peers = strategy_workers(&self->comm.base);
+    self->peers = dpb_strategy_workers(&self->comm.base);
     if (self->meets && self->rule.partner)
         DPB_TRY(choose_partner(self, n / period - 1));
-    return device_strategy_begin(comm, step);
+    return dpb_device_strategy_begin(comm, step);
 }
 
 /* Blocks until all workers have reached the same fence. */
-static dpb_status pass_fence(struct averaging *self)
+static dpb_status pass_fence(struct dpb_averaging *self)
 {
-    const struct strategy *base = &self->comm.base;
+    const struct dpb_strategy *base = &self->comm.base;
     host->flag->set(fence_of(self, base->args.rank), ++self->fences);
     for (uint32_t rank = 0; rank < base->args.n_workers; rank++) {
         const struct dpb_wait what = {.step = base->step.step,
@@ -707,26 +716,26 @@ static dpb_status pass_fence(struct averaging *self)
 }
 
 /* This worker averages its slice of each bucket. */
-static void take_means(struct averaging *self)
+static void take_means(struct dpb_averaging *self)
 {
-    const struct strategy *base = &self->comm.base;
+    const struct dpb_strategy *base = &self->comm.base;
     const uint32_t self_rank = base->args.rank, n = base->args.n_workers;
-    const void *sources[STRATEGY_WORKERS];
+    const void *sources[DPB_STRATEGY_WORKERS];
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         const struct dpb_range slice =
-            slice_of(pipeline_bucket_length(&base->pipeline, bucket), self_rank, n);
+            dpb_slice_of(dpb_pipeline_bucket_length(&base->pipeline, bucket), self_rank, n);
         const uint64_t at = bucket * base->arenas.bucket_elements + slice.begin;
         const struct work work = {self, MEETS, slice.end - slice.begin};
         void *mean = room(&work, model_of(self, at), 0, n);
         for (uint32_t rank = 0; rank < n; rank++)
-            sources[rank] = get(&work, strategy_weights(base, rank, at), rank, rank);
+            sources[rank] = get(&work, dpb_strategy_weights(base, rank, at), rank, rank);
         sum(&work, mean, sources, n);
         axpby(&work, 1.0 / n, mean, 0.0, mean);
         put(&work, model_of(self, at), 0, mean);
     }
 }
 
-static dpb_status publish_mean(struct averaging *self)
+static dpb_status publish_mean(struct dpb_averaging *self)
 {
     DPB_TRY(pass_fence(self));
     take_means(self);
@@ -735,7 +744,7 @@ static dpb_status publish_mean(struct averaging *self)
 }
 
 /* Whether all replicas hold the same weights, as they do where a mean of all was the last step. */
-static bool are_equal(const struct averaging *self)
+static bool are_equal(const struct dpb_averaging *self)
 {
     return self->comm.base.args.n_workers == 1 || self->steps == 0 ||
            (takes_mean_of_all(&self->rule) && (uint64_t)self->steps % self->rule.period == 0);
@@ -743,9 +752,9 @@ static bool are_equal(const struct averaging *self)
 
 static dpb_status averaging_publish(void *comm, struct dpb_view *view)
 {
-    struct averaging *self = comm;
+    struct dpb_averaging *self = comm;
     if (!self->rule.centre && are_equal(self))
-        return strategy_publish(comm, view);
+        return dpb_strategy_publish(comm, view);
     if (!self->rule.centre)
         DPB_TRY(publish_mean(self));
     view->weights = model_of(self, 0);
@@ -756,7 +765,7 @@ static dpb_status averaging_publish(void *comm, struct dpb_view *view)
  * d. */
 static dpb_status averaging_books(void *comm, struct dpb_books *books)
 {
-    const struct averaging *self = comm;
+    const struct dpb_averaging *self = comm;
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const double momentum = self->rule.centre_momentum;
@@ -776,7 +785,7 @@ static dpb_status averaging_books(void *comm, struct dpb_books *books)
  * place. */
 static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
 {
-    struct averaging *self = comm;
+    struct dpb_averaging *self = comm;
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const uint64_t n = arenas->layout.n_elements;
@@ -801,24 +810,25 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
     return DPB_OK;
 }
 
-const struct dpb_comm_ops averaging_ops = {.needs = device_strategy_needs,
-                                           .memory = averaging_memory,
-                                           .contract = averaging_contract,
-                                           .open = averaging_open,
-                                           .plan = averaging_plan,
-                                           .bind = averaging_bind,
-                                           .load = averaging_load,
-                                           .begin = averaging_begin,
-                                           .ready = strategy_ready,
-                                           .progress = device_strategy_progress,
-                                           .end = strategy_end,
-                                           .publish = averaging_publish,
-                                           .books = averaging_books,
-                                           .state = averaging_state,
-                                           .close = device_strategy_close};
+const struct dpb_comm_ops dpb_averaging_ops = {.needs = dpb_device_strategy_needs,
+                                               .memory = averaging_memory,
+                                               .contract = averaging_contract,
+                                               .open = averaging_open,
+                                               .plan = averaging_plan,
+                                               .bind = averaging_bind,
+                                               .load = averaging_load,
+                                               .begin = averaging_begin,
+                                               .ready = dpb_strategy_ready,
+                                               .progress = dpb_device_strategy_progress,
+                                               .end = dpb_strategy_end,
+                                               .publish = averaging_publish,
+                                               .books = averaging_books,
+                                               .state = averaging_state,
+                                               .close = dpb_device_strategy_close};
 
-const struct dpb_plugin *averaging_entry(const struct dpb_host *given,
-                                         const struct dpb_plugin *plugin, averaging_rule_of rule)
+const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *given,
+                                             const struct dpb_plugin *plugin,
+                                             dpb_averaging_rule_of rule)
 {
     host = given;
     rule_of = rule;

@@ -35,21 +35,21 @@
 #include "device_strategy.h"
 #include "dpbench/plugin.h"
 
-struct averaging;
+struct dpb_averaging;
 
 /* Options that a strategy may have. Options without a row in the strategy's table stay zero. */
-struct averaging_options {
+struct dpb_averaging_options {
     int64_t period, seed;
     double alpha, center_momentum, restart;
     int matching; /* of gossip */
     bool average_state, momentum_on_center, local_centers;
 };
 
-#define AVERAGING_AT(member) offsetof(struct averaging_options, member)
-#define AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
-#define AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
+#define DPB_AVERAGING_AT(member) offsetof(struct dpb_averaging_options, member)
+#define DPB_AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
+#define DPB_AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
 
-struct averaging_rule {
+struct dpb_averaging_rule {
     uint64_t period; /* steps; at least 1 */
     bool centre;
     /* Centre. */
@@ -62,17 +62,17 @@ struct averaging_rule {
     bool average_state;
     /* Mean: returns this rank's one partner, for which it returns this rank; the own rank: no
      * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
-    uint32_t (*partner)(const struct averaging *self, uint64_t round);
+    uint32_t (*partner)(const struct dpb_averaging *self, uint64_t round);
     uint64_t seed; /* for `partner` */
 };
 
 /* Returns the strategy's rule with these options. */
-typedef struct averaging_rule (*averaging_rule_of)(const void *options,
-                                                   const struct dpb_comm_args *args);
+typedef struct dpb_averaging_rule (*dpb_averaging_rule_of)(const void *options,
+                                                           const struct dpb_comm_args *args);
 
-struct averaging {
-    struct device_strategy comm; /* first */
-    struct averaging_rule rule;
+struct dpb_averaging {
+    struct dpb_device_strategy comm; /* first */
+    struct dpb_averaging_rule rule;
     /* Offsets into an inbox, in bytes. Each inbox begins with c, or a copy of optimizer state. */
     uint64_t place_at;    /* in the inbox of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
@@ -83,26 +83,27 @@ struct averaging {
     double rate;          /* of the step under way; 0 before the first */
     uint32_t fences;      /* that all workers have reached: two for each published mean */
     char place_name[24];  /* of y in a checkpoint */
-    struct rank_set peers;
+    struct dpb_rank_set peers;
     bool meets;    /* this step, with `peers`: all workers, or the partner */
     bool restarts; /* in this step */
 };
 
 /* ---- the plugin ---------------------------------------------------------------------------- */
 
-extern const struct dpb_comm_ops averaging_ops;
-const struct dpb_plugin *averaging_entry(const struct dpb_host *host,
-                                         const struct dpb_plugin *plugin, averaging_rule_of rule);
+extern const struct dpb_comm_ops dpb_averaging_ops;
+const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
+                                             const struct dpb_plugin *plugin,
+                                             dpb_averaging_rule_of rule);
 
 /* Defines a whole plugin whose rule the function RULE returns. Members of struct dpb_plugin follow
  * RULE: .name, .version, .summary, .options, .options_size. */
-#define AVERAGING_PLUGIN(RULE, ...)                                                           \
-    static const struct dpb_plugin averaging_plugin = {                                       \
-        DPB_PLUGIN_HEAD(COMM, averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                   \
-    {                                                                                         \
-        return averaging_entry(given, &averaging_plugin, RULE);                               \
-    }                                                                                         \
+#define DPB_AVERAGING_PLUGIN(RULE, ...)                                                           \
+    static const struct dpb_plugin averaging_plugin = {                                           \
+        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                       \
+    {                                                                                             \
+        return dpb_averaging_entry(given, &averaging_plugin, RULE);                               \
+    }                                                                                             \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif

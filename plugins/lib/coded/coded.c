@@ -6,7 +6,7 @@
 
 /* ---- the codec's sizes ---------------------------------------------------------------------- */
 
-uint32_t coded_rounds(const struct dpb_codec *codec)
+uint32_t dpb_coded_rounds(const struct dpb_codec *codec)
 {
     return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
 }
@@ -16,11 +16,11 @@ static bool has_velocity(const struct dpb_codec *codec)
     return codec->ops->velocity && codec->ops->velocity(codec->options);
 }
 
-struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
-                                 uint64_t bucket)
+struct dpb_codec_part dpb_coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                     uint64_t bucket)
 {
     struct dpb_codec_part part = {.first = bucket * bucket_elements,
-                                  .n = strategy_bucket_length(layout, bucket_elements, bucket)};
+                                  .n = dpb_strategy_bucket_length(layout, bucket_elements, bucket)};
     const struct dpb_tensor *tensor = layout->tensors, *end = tensor + layout->n_tensors;
     while (tensor < end && tensor->offset + tensor->n_elements <= part.first)
         tensor++;
@@ -35,9 +35,10 @@ static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout 
 {
     uint64_t longest = 0;
     if (!codec->ops->finish)
-        return codec->ops->bound(codec->options, strategy_longest_bucket(layout, bucket_elements));
-    for (uint64_t b = 0; b < strategy_count_buckets(layout, bucket_elements); b++) {
-        struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        return codec->ops->bound(codec->options,
+                                 dpb_strategy_longest_bucket(layout, bucket_elements));
+    for (uint64_t b = 0; b < dpb_strategy_count_buckets(layout, bucket_elements); b++) {
+        struct dpb_codec_part part = dpb_coded_part(layout, bucket_elements, b);
         part.round = round;
         const uint64_t bytes = codec->ops->bytes(codec->options, &part);
         longest = bytes > longest ? bytes : longest;
@@ -45,35 +46,36 @@ static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout 
     return longest;
 }
 
-uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                          uint64_t bucket_elements, uint32_t round)
+uint64_t dpb_coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                              uint64_t bucket_elements, uint32_t round)
 {
-    const bool plain = codec->options->start_step > 0 && round + 1 == coded_rounds(codec);
+    const bool plain = codec->options->start_step > 0 && round + 1 == dpb_coded_rounds(codec);
     const uint64_t bound = bound_of(codec, layout, bucket_elements, round);
-    const uint64_t whole = strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
-    return sizeof(struct coded_message) + strategy_lines(plain && whole > bound ? whole : bound);
+    const uint64_t whole = dpb_strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+    return sizeof(struct dpb_coded_message) +
+           dpb_strategy_lines(plain && whole > bound ? whole : bound);
 }
 
-uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                                  uint64_t bucket_elements)
+uint64_t dpb_coded_longest_slot_bytes(const struct dpb_codec *codec,
+                                      const struct dpb_layout *layout, uint64_t bucket_elements)
 {
     uint64_t longest = 0;
-    for (uint32_t round = 0; round < coded_rounds(codec); round++) {
-        const uint64_t bytes = coded_slot_bytes(codec, layout, bucket_elements, round);
+    for (uint32_t round = 0; round < dpb_coded_rounds(codec); round++) {
+        const uint64_t bytes = dpb_coded_slot_bytes(codec, layout, bucket_elements, round);
         longest = bytes > longest ? bytes : longest;
     }
     return longest;
 }
 
-/* Returns the elements of all buckets' state. `at`, NULL or an array of n_buckets + 1, is set to the
- * first element of each bucket, then the total. */
+/* Returns the elements of all buckets' state. `at`, NULL or an array of n_buckets + 1, is set to
+ * the first element of each bucket, then the total. */
 static uint64_t count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
                             uint64_t bucket_elements, uint64_t *at)
 {
-    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    const uint64_t n_buckets = dpb_strategy_count_buckets(layout, bucket_elements);
     uint64_t n = 0;
     for (uint64_t b = 0; b < n_buckets; b++) {
-        const struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        const struct dpb_codec_part part = dpb_coded_part(layout, bucket_elements, b);
         if (at)
             at[b] = n;
         n += codec->ops->state(codec->options, &part);
@@ -86,12 +88,12 @@ static uint64_t count_state(const struct dpb_codec *codec, const struct dpb_layo
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* Banks of each worker's messages; exchanges take the banks in turn. */
-static uint32_t banks(enum coded_way way)
+static uint32_t banks(enum dpb_coded_way way)
 {
-    return way == CODED_SUMMED ? 1 : 2;
+    return way == DPB_CODED_SUMMED ? 1 : 2;
 }
 
-void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
+void dpb_coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
 {
     if (!args->codec)
         return;
@@ -107,18 +109,21 @@ static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *l
                        uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
 {
     for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++)
-        slot_bytes[round] = round < coded_rounds(codec)
-                                ? coded_slot_bytes(codec, layout, bucket_elements, round)
+        slot_bytes[round] = round < dpb_coded_rounds(codec)
+                                ? dpb_coded_slot_bytes(codec, layout, bucket_elements, round)
                                 : 0;
 }
 
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                               uint64_t bucket_elements, enum coded_way way)
+                               uint64_t bucket_elements, enum dpb_coded_way way)
 {
-    const uint64_t n = args->role == DPB_SERVER ? 0 : way == CODED_GATHERED ? args->n_workers : 1;
+    const uint64_t n = args->role == DPB_SERVER    ? 0
+                       : way == DPB_CODED_GATHERED ? args->n_workers
+                                                   : 1;
     uint64_t bytes[DPB_CODEC_ROUNDS];
     find_slots(args->codec, layout, bucket_elements, bytes);
-    return n * banks(way) * strategy_count_buckets(layout, bucket_elements) * (bytes[0] + bytes[1]);
+    return n * banks(way) * dpb_strategy_count_buckets(layout, bucket_elements) *
+           (bytes[0] + bytes[1]);
 }
 
 /* Bytes of the residual; with a velocity also of the velocity and of its additions. */
@@ -127,28 +132,32 @@ static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout 
     return (has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
 }
 
-void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                  uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory)
+void dpb_coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                      uint64_t bucket_elements, enum dpb_coded_way way,
+                      struct dpb_comm_memory *memory)
 {
     if (!args->codec || args->role == DPB_SERVER)
         return;
     memory->beside_bytes +=
         messages_bytes(args, layout, bucket_elements, way) + kept_bytes(args->codec, layout);
     if (!args->codec->options->feedback)
-        memory->beside_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+        memory->beside_bytes +=
+            dpb_strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
     if (!args->codec->ops->finish)
         return;
     memory->beside_bytes +=
-        (way == CODED_SUMMED ? 0 : coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
+        (way == DPB_CODED_SUMMED
+             ? 0
+             : dpb_coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
         count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
-dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
-                      enum coded_way way, struct dpb_comm_plan *want)
+dpb_status dpb_coded_plan(struct dpb_strategy *strategy, const struct dpb_layout *layout,
+                          enum dpb_coded_way way, struct dpb_comm_plan *want)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     const struct dpb_comm_args *args = &strategy->args;
-    if (strategy_longest_bucket(layout, want->bucket_elements) > UINT32_MAX)
+    if (dpb_strategy_longest_bucket(layout, want->bucket_elements) > UINT32_MAX)
         return strategy->host->fail(DPB_UNSUPPORTED,
                                     "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
                                     "have 2^32 - 1 elements",
@@ -160,41 +169,41 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
         want->inbox = DPB_MEMORY_SHARED;
         want->inbox_bytes = bytes;
     } else {
-        coded->at = strategy_lines(want->scratch_bytes);
+        coded->at = dpb_strategy_lines(want->scratch_bytes);
         want->scratch_bytes = coded->at + bytes;
     }
     if (args->role == DPB_WORKER)
         want->gradients = DPB_MEMORY_PRIVATE;
-    coded_contract(args, &want->contract);
+    dpb_coded_contract(args, &want->contract);
     return DPB_OK;
 }
 
 static size_t dropped_bytes(const struct dpb_arenas *arenas)
 {
-    return strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
+    return dpb_strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
 }
 
-static uint64_t longest_bytes(const struct strategy *strategy)
+static uint64_t longest_bytes(const struct dpb_strategy *strategy)
 {
-    return coded_longest_slot_bytes(strategy->args.codec, &strategy->arenas.layout,
-                                    strategy->arenas.bucket_elements);
+    return dpb_coded_longest_slot_bytes(strategy->args.codec, &strategy->arenas.layout,
+                                        strategy->arenas.bucket_elements);
 }
 
-static size_t state_at_bytes(const struct strategy *strategy)
+static size_t state_at_bytes(const struct dpb_strategy *strategy)
 {
     return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
 }
 
-static uint64_t state_elements(const struct strategy *strategy)
+static uint64_t state_elements(const struct dpb_strategy *strategy)
 {
-    const uint64_t *at = coded_of(strategy)->state_at;
+    const uint64_t *at = dpb_coded_of(strategy)->state_at;
     return at ? at[strategy->arenas.n_buckets] : 0;
 }
 
-static dpb_status allocate(const struct strategy *strategy, const char *name, uint64_t bytes,
+static dpb_status allocate(const struct dpb_strategy *strategy, const char *name, uint64_t bytes,
                            float **memory)
 {
-    const struct dpb_device_arenas *place = coded_of(strategy)->place;
+    const struct dpb_device_arenas *place = dpb_coded_of(strategy)->place;
     void *made = NULL;
     if (place)
         DPB_TRY(place->ops->allocate(place->device, name, bytes, false, &made));
@@ -204,11 +213,11 @@ static dpb_status allocate(const struct strategy *strategy, const char *name, ui
     return made ? DPB_OK : DPB_NO_MEMORY;
 }
 
-static dpb_status bind_rounds(struct strategy *strategy)
+static dpb_status bind_rounds(struct dpb_strategy *strategy)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     const struct dpb_arenas *arenas = &strategy->arenas;
-    if (coded->way != CODED_SUMMED)
+    if (coded->way != DPB_CODED_SUMMED)
         DPB_TRY(allocate(strategy, "a sum of messages", longest_bytes(strategy), &coded->sum));
     coded->state_at = strategy->host->alloc(state_at_bytes(strategy));
     if (!coded->state_at)
@@ -219,18 +228,18 @@ static dpb_status bind_rounds(struct strategy *strategy)
                  : DPB_OK;
 }
 
-static void release(const struct strategy *strategy, float *memory, uint64_t bytes)
+static void release(const struct dpb_strategy *strategy, float *memory, uint64_t bytes)
 {
-    const struct dpb_device_arenas *place = coded_of(strategy)->place;
+    const struct dpb_device_arenas *place = dpb_coded_of(strategy)->place;
     if (place)
         place->ops->release(place->device, memory);
     else
         strategy->host->release(memory, bytes);
 }
 
-dpb_status coded_bind(struct strategy *strategy)
+dpb_status dpb_coded_bind(struct dpb_strategy *strategy)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     const struct dpb_arenas *arenas = &strategy->arenas;
     if (strategy->args.role == DPB_SERVER)
         return DPB_OK;
@@ -245,9 +254,9 @@ dpb_status coded_bind(struct strategy *strategy)
     return allocate(strategy, "a residual", dropped_bytes(arenas), &coded->dropped);
 }
 
-static void clear(struct strategy *strategy, float *memory, uint64_t bytes)
+static void clear(struct dpb_strategy *strategy, float *memory, uint64_t bytes)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     if (coded->place)
         DPB_THEN(coded->status, coded->place->ops->clear(coded->queue, memory, bytes));
     else
@@ -255,9 +264,9 @@ static void clear(struct strategy *strategy, float *memory, uint64_t bytes)
 }
 
 /* Clears residuals, velocity, state and step count. */
-static void load(struct strategy *strategy)
+static void load(struct dpb_strategy *strategy)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     clear(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     if (coded->state)
         clear(strategy, coded->state, state_elements(strategy) * sizeof(float));
@@ -266,9 +275,9 @@ static void load(struct strategy *strategy)
     coded->steps = 0;
 }
 
-void coded_close(struct strategy *strategy)
+void dpb_coded_close(struct dpb_strategy *strategy)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     if (coded->carrier && coded->carrier->close)
         coded->carrier->close(strategy);
     release(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
@@ -280,51 +289,52 @@ void coded_close(struct strategy *strategy)
 }
 
 /* Fails if an earlier exchange has failed. */
-static dpb_status begin(struct strategy *strategy)
+static dpb_status begin(struct dpb_strategy *strategy)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     coded->steps += 1;
     if (coded->carrier && coded->carrier->begin)
         coded->carrier->begin(strategy);
     return coded->status;
 }
 
-dpb_status coded_attach(struct strategy *strategy, size_t bytes)
+dpb_status dpb_coded_attach(struct dpb_strategy *strategy, size_t bytes)
 {
     if (!strategy->args.codec)
         return DPB_OK;
-    struct coded *coded = calloc(1, bytes);
+    struct dpb_coded *coded = calloc(1, bytes);
     if (!coded)
         return strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
-    coded->client = (struct strategy_client){.load = load, .begin = begin, .close = coded_close};
+    coded->client =
+        (struct dpb_strategy_client){.load = load, .begin = begin, .close = dpb_coded_close};
     strategy->client = &coded->client;
     return DPB_OK;
 }
 
-dpb_status coded_open(const struct dpb_host *host, const struct dpb_comm_args *args, size_t bytes,
-                      void **comm)
+dpb_status dpb_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                          size_t bytes, void **comm)
 {
     void *made;
-    DPB_TRY(strategy_open(host, args, bytes, &made));
-    dpb_status status = coded_attach(made, sizeof(struct coded));
+    DPB_TRY(dpb_strategy_open(host, args, bytes, &made));
+    dpb_status status = dpb_coded_attach(made, sizeof(struct dpb_coded));
     if (status == DPB_OK)
         *comm = made;
     else
-        strategy_close(made);
+        dpb_strategy_close(made);
     return status;
 }
 
 /* ---- a bucket ------------------------------------------------------------------------------ */
 
-struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
-                                    uint32_t round, uint64_t step)
+struct dpb_codec_part dpb_coded_part_of(const struct dpb_strategy *strategy, uint32_t rank,
+                                        uint64_t bucket, uint32_t round, uint64_t step)
 {
-    const struct coded *coded = coded_of(strategy);
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
     struct dpb_codec_part part =
-        coded_part(&strategy->arenas.layout, strategy->arenas.bucket_elements, bucket);
+        dpb_coded_part(&strategy->arenas.layout, strategy->arenas.bucket_elements, bucket);
     part.seed = strategy->args.codec->seed;
     part.step = step;
-    part.rank = signals_rank(&strategy->signals, rank);
+    part.rank = dpb_signals_rank(&strategy->signals, rank);
     part.round = round;
     part.n_workers = strategy->args.n_workers;
     part.state = coded->state ? coded->state + coded->state_at[bucket] : NULL;
@@ -333,42 +343,43 @@ struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t ra
     return part;
 }
 
-uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot)
+uint64_t dpb_coded_content_bytes(const struct dpb_strategy *strategy, uint64_t slot)
 {
-    return coded_of(strategy)->slot_bytes[slot / strategy->arenas.n_buckets] -
-           sizeof(struct coded_message);
+    return dpb_coded_of(strategy)->slot_bytes[slot / strategy->arenas.n_buckets] -
+           sizeof(struct dpb_coded_message);
 }
 
-void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
+void *dpb_coded_memory_of(const struct dpb_strategy *strategy, uint64_t *bytes)
 {
-    const struct coded *coded = coded_of(strategy);
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
     *bytes = messages_bytes(&strategy->args, &strategy->arenas.layout,
                             strategy->arenas.bucket_elements, coded->way);
     return (char *)strategy->arenas.scratch + coded->at;
 }
 
-uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+uint64_t dpb_coded_slot(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
     return round * strategy->arenas.n_buckets + bucket;
 }
 
-struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot)
+struct dpb_coded_message *dpb_coded_message(const struct dpb_strategy *strategy, uint32_t rank,
+                                            uint64_t slot)
 {
-    const struct coded *coded = coded_of(strategy);
-    const uint64_t worker = coded->way == CODED_GATHERED ? rank : 0;
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
+    const uint64_t worker = coded->way == DPB_CODED_GATHERED ? rank : 0;
     const uint32_t n_banks = banks(coded->way);
     const uint64_t bank = worker * n_banks + strategy->signals.exchange % n_banks;
     const uint64_t *bytes = coded->slot_bytes, n = strategy->arenas.n_buckets;
     const uint64_t first = slot < n ? slot : n, second = slot - first;
-    char *memory = coded->place                 ? strategy->arenas.peer_inbox[rank]
-                   : coded->way == CODED_SHARED ? strategy->arenas.peer_scratch[rank]
-                                                : strategy->arenas.scratch;
+    char *memory = coded->place                     ? strategy->arenas.peer_inbox[rank]
+                   : coded->way == DPB_CODED_SHARED ? strategy->arenas.peer_scratch[rank]
+                                                    : strategy->arenas.scratch;
     memory += coded->at + (bank * n + first) * bytes[0] + (bank * n + second) * bytes[1];
-    return (struct coded_message *)(void *)memory;
+    return (struct dpb_coded_message *)(void *)memory;
 }
 
 /* Several sums at a time: one alone would wait for itself. */
-double coded_sum_squares(const float *values, uint64_t n)
+double dpb_coded_sum_squares(const float *values, uint64_t n)
 {
     double sums[8] = {0}, sum = 0;
     for (uint64_t i = 0; i + 8 <= n; i += 8)
@@ -384,26 +395,27 @@ double coded_sum_squares(const float *values, uint64_t n)
 /* ---- the steps before the codec begins ----------------------------------------------------- */
 
 /* Steps count from 1 where weights were loaded; a resumed training continues the count. */
-bool coded_is_plain(const struct strategy *strategy, uint64_t step)
+bool dpb_coded_is_plain(const struct dpb_strategy *strategy, uint64_t step)
 {
     return step <= (uint64_t)strategy->args.codec->options->start_step;
 }
 
-bool coded_finishes(const struct strategy *strategy, const struct dpb_codec_part *part)
+bool dpb_coded_finishes(const struct dpb_strategy *strategy, const struct dpb_codec_part *part)
 {
-    return strategy->args.codec->ops->finish && !coded_is_plain(strategy, part->step);
+    return strategy->args.codec->ops->finish && !dpb_coded_is_plain(strategy, part->step);
 }
 
-uint64_t coded_elements_of_round(const struct strategy *strategy, const struct dpb_codec_part *part)
+uint64_t dpb_coded_elements_of_round(const struct dpb_strategy *strategy,
+                                     const struct dpb_codec_part *part)
 {
-    return part->round + 1 == coded_rounds(strategy->args.codec) ? part->n : 0;
+    return part->round + 1 == dpb_coded_rounds(strategy->args.codec) ? part->n : 0;
 }
 
-static dpb_status add_plain(const struct strategy *strategy, const struct dpb_codec_part *part,
-                            const struct coded_message *message, uint64_t bytes, float *sum)
+static dpb_status add_plain(const struct dpb_strategy *strategy, const struct dpb_codec_part *part,
+                            const struct dpb_coded_message *message, uint64_t bytes, float *sum)
 {
     const float *gradients = (const void *)message->content;
-    const uint64_t n = coded_elements_of_round(strategy, part);
+    const uint64_t n = dpb_coded_elements_of_round(strategy, part);
     if (bytes != n * sizeof *gradients)
         return strategy->host->fail(DPB_FAILED,
                                     "rank %u sent %llu bytes for %llu elements of step %llu, which "
@@ -420,98 +432,100 @@ static dpb_status add_plain(const struct strategy *strategy, const struct dpb_co
 /* ---- encoding and decoding ----------------------------------------------------------------- */
 
 /* The residual that the codec works on: zeros without feedback, where there is none. */
-static float *begin_residual(const struct strategy *strategy, const struct dpb_codec_part *part)
+static float *begin_residual(const struct dpb_strategy *strategy, const struct dpb_codec_part *part)
 {
-    const struct coded *coded = coded_of(strategy);
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
     if (!coded->dropped)
         return coded->residual + part->first;
     memset(coded->dropped, 0, part->n * sizeof(float));
     return coded->dropped;
 }
 
-struct dpb_range coded_sample(const struct dpb_codec_part *part)
+struct dpb_range dpb_coded_sample(const struct dpb_codec_part *part)
 {
-    const uint64_t n = part->n < CODED_SAMPLE ? part->n : CODED_SAMPLE;
-    const uint64_t begin = part->step * CODED_SAMPLE % (part->n - n + 1);
+    const uint64_t n = part->n < DPB_CODED_SAMPLE ? part->n : DPB_CODED_SAMPLE;
+    const uint64_t begin = part->step * DPB_CODED_SAMPLE % (part->n - n + 1);
     return (struct dpb_range){begin, begin + n};
 }
 
 static double sample_squares(const float *values, const struct dpb_codec_part *part)
 {
-    const struct dpb_range sample = coded_sample(part);
-    return coded_sum_squares(values + sample.begin, sample.end - sample.begin);
+    const struct dpb_range sample = dpb_coded_sample(part);
+    return dpb_coded_sum_squares(values + sample.begin, sample.end - sample.begin);
 }
 
 /* The codec has written the residual of begin_residual. */
-static void end_residual(const struct strategy *strategy, const struct dpb_codec_part *part,
+static void end_residual(const struct dpb_strategy *strategy, const struct dpb_codec_part *part,
                          struct dpb_coding *coding)
 {
-    const struct coded *coded = coded_of(strategy);
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
     float *residual = coded->residual + part->first;
     if (coded->dropped)
         strategy->host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part->n);
     coding->residual = sample_squares(coded->dropped ? coded->dropped : residual, part);
 }
 
-uint64_t coded_fill(const struct strategy *strategy, const struct dpb_codec_part *part,
-                    const float *gradients, float *residual, void *content)
+uint64_t dpb_coded_fill(const struct dpb_strategy *strategy, const struct dpb_codec_part *part,
+                        const float *gradients, float *residual, void *content)
 {
     const struct dpb_codec *codec = strategy->args.codec;
-    if (!coded_is_plain(strategy, part->step))
+    if (!dpb_coded_is_plain(strategy, part->step))
         return codec->ops->encode(codec->options, part, gradients, residual, content);
-    const uint64_t bytes = coded_elements_of_round(strategy, part) * sizeof *gradients;
+    const uint64_t bytes = dpb_coded_elements_of_round(strategy, part) * sizeof *gradients;
     memcpy(content, gradients, bytes);
     return bytes;
 }
 
-void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
+void dpb_coded_encode(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
     const struct dpb_host *host = strategy->host;
-    const struct dpb_codec_part part = coded_part_of(strategy, strategy->args.rank, bucket, round,
-                                                     (uint64_t)coded_of(strategy)->steps);
-    struct coded_message *message =
-        coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
-    const float *gradients = strategy_own_gradients(strategy, part.first);
+    const struct dpb_codec_part part = dpb_coded_part_of(
+        strategy, strategy->args.rank, bucket, round, (uint64_t)dpb_coded_of(strategy)->steps);
+    struct dpb_coded_message *message =
+        dpb_coded_message(strategy, strategy->args.rank, dpb_coded_slot(strategy, bucket, round));
+    const float *gradients = dpb_strategy_own_gradients(strategy, part.first);
     struct dpb_coding coding = {.elements = round == 0 ? part.n : 0};
     const int64_t began_ns = host->now_ns();
     message->step = part.step;
-    message->bytes = coding.message_bytes =
-        coded_fill(strategy, &part, gradients, begin_residual(strategy, &part), message->content);
+    message->bytes = coding.message_bytes = dpb_coded_fill(
+        strategy, &part, gradients, begin_residual(strategy, &part), message->content);
     const int64_t ended_ns = host->now_ns();
     coding.encode_ns = ended_ns - began_ns;
     if (round == 0)
         coding.gradients = sample_squares(gradients, &part);
-    if (!coded_finishes(strategy, &part))
+    if (!dpb_coded_finishes(strategy, &part))
         end_residual(strategy, &part, &coding);
     host->coding(&coding);
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
-static dpb_status add_message(const struct strategy *strategy, const struct dpb_codec_part *part,
-                              const struct coded_message *message, uint64_t bucket, float *sum)
+static dpb_status add_message(const struct dpb_strategy *strategy,
+                              const struct dpb_codec_part *part,
+                              const struct dpb_coded_message *message, uint64_t bucket, float *sum)
 {
     const struct dpb_codec *codec = strategy->args.codec;
     const uint64_t bytes = message->bytes; /* once: it may be a peer's memory */
-    if (bytes > coded_content_bytes(strategy, coded_slot(strategy, bucket, part->round)))
+    if (bytes > dpb_coded_content_bytes(strategy, dpb_coded_slot(strategy, bucket, part->round)))
         return strategy->host->fail(
             DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu", part->rank,
             (unsigned long long)bytes, (unsigned long long)bucket);
-    if (coded_is_plain(strategy, part->step))
+    if (dpb_coded_is_plain(strategy, part->step))
         return add_plain(strategy, part, message, bytes, sum);
     return codec->ops->decode(codec->options, part, message->content, bytes, sum);
 }
 
-static void sum_messages(struct strategy *strategy, uint64_t bucket, uint32_t round,
-                         const struct coded_message *const *messages, float *sum, uint64_t bytes)
+static void sum_messages(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round,
+                         const struct dpb_coded_message *const *messages, float *sum,
+                         uint64_t bytes)
 {
-    struct coded *coded = coded_of(strategy);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     const struct dpb_host *host = strategy->host;
     const int64_t began_ns = host->now_ns();
     memset(sum, 0, bytes);
     for (uint32_t rank = 0; rank < strategy->args.n_workers && coded->status == DPB_OK; rank++) {
         const uint64_t step =
             strategy->args.role == DPB_SERVER ? messages[rank]->step : (uint64_t)coded->steps;
-        const struct dpb_codec_part part = coded_part_of(strategy, rank, bucket, round, step);
+        const struct dpb_codec_part part = dpb_coded_part_of(strategy, rank, bucket, round, step);
         coded->status = add_message(strategy, &part, messages[rank], bucket, sum);
     }
     const int64_t ended_ns = host->now_ns();
@@ -519,16 +533,16 @@ static void sum_messages(struct strategy *strategy, uint64_t bucket, uint32_t ro
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
-void coded_sum(struct strategy *strategy, uint64_t bucket,
-               const struct coded_message *const *messages, float *sum)
+void dpb_coded_sum(struct dpb_strategy *strategy, uint64_t bucket,
+                   const struct dpb_coded_message *const *messages, float *sum)
 {
     sum_messages(strategy, bucket, 0, messages, sum,
-                 pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
+                 dpb_pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
 }
 
 /* Once a bucket, whatever the number of workers: it counts to encoding. */
-static void finish(struct strategy *strategy, const struct dpb_codec_part *part, uint64_t bucket,
-                   const float *sum, float *gradients)
+static void finish(struct dpb_strategy *strategy, const struct dpb_codec_part *part,
+                   uint64_t bucket, const float *sum, float *gradients)
 {
     const struct dpb_host *host = strategy->host;
     const struct dpb_codec *codec = strategy->args.codec;
@@ -543,23 +557,23 @@ static void finish(struct strategy *strategy, const struct dpb_codec_part *part,
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
-void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
+void dpb_coded_decode(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    struct coded *coded = coded_of(strategy);
-    const struct coded_message *messages[STRATEGY_WORKERS];
-    if (coded->way == CODED_SHARED && round == 0)
-        signals_span_late_peer(&strategy->signals, strategy_workers(strategy), bucket);
+    struct dpb_coded *coded = dpb_coded_of(strategy);
+    const struct dpb_coded_message *messages[DPB_STRATEGY_WORKERS];
+    if (coded->way == DPB_CODED_SHARED && round == 0)
+        dpb_signals_span_late_peer(&strategy->signals, dpb_strategy_workers(strategy), bucket);
     for (uint32_t rank = 0; rank < strategy->args.n_workers; rank++) {
-        messages[rank] = coded_message(strategy, rank, coded_slot(strategy, bucket, round));
-        if (coded->way == CODED_SHARED && rank != strategy->args.rank)
+        messages[rank] = dpb_coded_message(strategy, rank, dpb_coded_slot(strategy, bucket, round));
+        if (coded->way == DPB_CODED_SHARED && rank != strategy->args.rank)
             strategy->host->count_bytes(messages[rank]->bytes);
     }
     const struct dpb_codec_part part =
-        coded_part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
+        dpb_coded_part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
     const struct dpb_codec *codec = strategy->args.codec;
-    float *gradients = strategy_own_gradients(strategy, part.first);
-    if (!coded_finishes(strategy, &part)) {
-        const uint64_t n = coded_elements_of_round(strategy, &part);
+    float *gradients = dpb_strategy_own_gradients(strategy, part.first);
+    if (!dpb_coded_finishes(strategy, &part)) {
+        const uint64_t n = dpb_coded_elements_of_round(strategy, &part);
         sum_messages(strategy, bucket, round, messages, n > 0 ? gradients : coded->sum,
                      n * sizeof *gradients);
         return;
@@ -570,34 +584,34 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
         finish(strategy, &part, bucket, coded->sum, gradients);
 }
 
-void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
+void dpb_coded_take_sum(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    const struct dpb_codec_part part = coded_part_of(strategy, strategy->args.rank, bucket, round,
-                                                     (uint64_t)coded_of(strategy)->steps);
-    const struct coded_message *message =
-        coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
+    const struct dpb_codec_part part = dpb_coded_part_of(
+        strategy, strategy->args.rank, bucket, round, (uint64_t)dpb_coded_of(strategy)->steps);
+    const struct dpb_coded_message *message =
+        dpb_coded_message(strategy, strategy->args.rank, dpb_coded_slot(strategy, bucket, round));
     const float *sum = (const void *)message->content;
-    float *gradients = strategy_own_gradients(strategy, part.first);
-    if (coded_finishes(strategy, &part))
+    float *gradients = dpb_strategy_own_gradients(strategy, part.first);
+    if (dpb_coded_finishes(strategy, &part))
         finish(strategy, &part, bucket, sum, gradients);
     else
-        memcpy(gradients, sum, coded_elements_of_round(strategy, &part) * sizeof *gradients);
+        memcpy(gradients, sum, dpb_coded_elements_of_round(strategy, &part) * sizeof *gradients);
 }
 
-dpb_status coded_status(const struct strategy *strategy)
+dpb_status dpb_coded_status(const struct dpb_strategy *strategy)
 {
-    return coded_of(strategy) ? coded_of(strategy)->status : DPB_OK;
+    return dpb_coded_of(strategy) ? dpb_coded_of(strategy)->status : DPB_OK;
 }
 
 /* ---- stages: encode, for each round gather and decode, update ------------------------------- */
 
-static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
+static void encode_round(struct dpb_strategy *comm, uint64_t bucket, uint32_t round)
 {
-    coded_encode(comm, bucket, round);
-    coded_of(comm)->carrier->post(comm, bucket, round);
+    dpb_coded_encode(comm, bucket, round);
+    dpb_coded_of(comm)->carrier->post(comm, bucket, round);
 }
 
-static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void encode(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     encode_round(strategy, bucket, 0);
     turn->at = turn->length;
@@ -605,22 +619,22 @@ static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 static bool decode_due(void *strategy, uint64_t bucket)
 {
-    return coded_of(strategy)->carrier->here(strategy, bucket, 0);
+    return dpb_coded_of(strategy)->carrier->here(strategy, bucket, 0);
 }
 
 static dpb_status decode_wait(void *strategy, uint64_t bucket)
 {
-    return coded_of(strategy)->carrier->wait(strategy, bucket, 0);
+    return dpb_coded_of(strategy)->carrier->wait(strategy, bucket, 0);
 }
 
-static void decode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void decode(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    coded_of(strategy)->carrier->take(strategy, bucket, 0);
+    dpb_coded_of(strategy)->carrier->take(strategy, bucket, 0);
     turn->at = turn->length;
 }
 
 /* The second round: decode_again ends it. */
-static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void answer(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     decode(strategy, bucket, turn);
     encode_round(strategy, bucket, 1);
@@ -628,93 +642,96 @@ static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 static bool again_due(void *strategy, uint64_t bucket)
 {
-    return coded_of(strategy)->carrier->here(strategy, bucket, 1);
+    return dpb_coded_of(strategy)->carrier->here(strategy, bucket, 1);
 }
 
 static dpb_status again_wait(void *strategy, uint64_t bucket)
 {
-    return coded_of(strategy)->carrier->wait(strategy, bucket, 1);
+    return dpb_coded_of(strategy)->carrier->wait(strategy, bucket, 1);
 }
 
-static void decode_again(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void decode_again(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    coded_of(strategy)->carrier->take(strategy, bucket, 1);
+    dpb_coded_of(strategy)->carrier->take(strategy, bucket, 1);
     turn->at = turn->length;
 }
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
     (void)bucket;
-    return coded_status(strategy) == DPB_OK;
+    return dpb_coded_status(strategy) == DPB_OK;
 }
 
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     (void)bucket;
-    return coded_status(strategy);
+    return dpb_coded_status(strategy);
 }
 
 /* No device writes the gradients between tensors, and a codec may decode 0 to another number. That
  * number would be encoded with the next step's gradients, so the update clears the gradients. */
-void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
+void dpb_coded_update(void *strategy_, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    const struct strategy *strategy = strategy_;
+    const struct dpb_strategy *strategy = strategy_;
     const uint64_t begin = turn->at;
-    strategy_update_bucket(strategy_, bucket, turn);
-    memset(strategy_own_gradients(strategy, bucket * strategy->arenas.bucket_elements + begin), 0,
-           (turn->at - begin) * sizeof(float));
+    dpb_strategy_update_bucket(strategy_, bucket, turn);
+    memset(dpb_strategy_own_gradients(strategy, bucket * strategy->arenas.bucket_elements + begin),
+           0, (turn->at - begin) * sizeof(float));
 }
 
-dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
-                             const struct coded_carrier *carrier)
+dpb_status dpb_coded_bind_stages(struct dpb_strategy *strategy, const struct dpb_arenas *arenas,
+                                 const struct dpb_coded_carrier *carrier)
 {
-    static const struct stage one[] = {{strategy_own_ready, encode, strategy_own_wait},
-                                       {decode_due, decode, decode_wait},
-                                       {update_due, coded_update, update_wait}};
-    static const struct stage two[] = {{strategy_own_ready, encode, strategy_own_wait},
-                                       {decode_due, answer, decode_wait},
-                                       {again_due, decode_again, again_wait},
-                                       {update_due, coded_update, update_wait}};
-    const bool twice = coded_rounds(strategy->args.codec) > 1;
-    coded_of(strategy)->carrier = carrier;
-    DPB_TRY(strategy_bind(strategy, arenas, twice ? two : one,
-                          twice ? sizeof two / sizeof *two : sizeof one / sizeof *one));
-    return coded_bind(strategy);
+    static const struct dpb_stage one[] = {{dpb_strategy_own_ready, encode, dpb_strategy_own_wait},
+                                           {decode_due, decode, decode_wait},
+                                           {update_due, dpb_coded_update, update_wait}};
+    static const struct dpb_stage two[] = {{dpb_strategy_own_ready, encode, dpb_strategy_own_wait},
+                                           {decode_due, answer, decode_wait},
+                                           {again_due, decode_again, again_wait},
+                                           {update_due, dpb_coded_update, update_wait}};
+    const bool twice = dpb_coded_rounds(strategy->args.codec) > 1;
+    dpb_coded_of(strategy)->carrier = carrier;
+    DPB_TRY(dpb_strategy_bind(strategy, arenas, twice ? two : one,
+                              twice ? sizeof two / sizeof *two : sizeof one / sizeof *one));
+    return dpb_coded_bind(strategy);
 }
 
 /* ---- messages in memory that all workers share --------------------------------------------- */
 
-static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
+static const enum dpb_signal_kind there[DPB_CODEC_ROUNDS] = {DPB_SIGNAL_PUSHED,
+                                                             DPB_SIGNAL_ANSWERED};
 
-static void raise_message(struct strategy *comm, uint64_t bucket, uint32_t round)
+static void raise_message(struct dpb_strategy *comm, uint64_t bucket, uint32_t round)
 {
-    signals_raise(&comm->signals, there[round], bucket);
+    dpb_signals_raise(&comm->signals, there[round], bucket);
 }
 
-static bool messages_raised(const struct strategy *comm, uint64_t bucket, uint32_t round)
+static bool messages_raised(const struct dpb_strategy *comm, uint64_t bucket, uint32_t round)
 {
-    return strategy_all_reached(comm, there[round], bucket);
+    return dpb_strategy_all_reached(comm, there[round], bucket);
 }
 
-static dpb_status wait_messages(const struct strategy *comm, uint64_t bucket, uint32_t round)
+static dpb_status wait_messages(const struct dpb_strategy *comm, uint64_t bucket, uint32_t round)
 {
-    return strategy_wait(comm, there[round], strategy_workers(comm), bucket, DPB_FP32,
-                         "the peer's encoded gradients");
+    return dpb_strategy_wait(comm, there[round], dpb_strategy_workers(comm), bucket, DPB_FP32,
+                             "the peer's encoded gradients");
 }
 
-const struct coded_carrier coded_shared = {
-    .post = raise_message, .here = messages_raised, .wait = wait_messages, .take = coded_decode};
+const struct dpb_coded_carrier dpb_coded_shared = {.post = raise_message,
+                                                   .here = messages_raised,
+                                                   .wait = wait_messages,
+                                                   .take = dpb_coded_decode};
 
 /* ---- books and state ------------------------------------------------------------------------ */
 
-struct dpb_saved_array coded_saved_share(struct coded_share *share)
+struct dpb_saved_array dpb_coded_saved_share(struct dpb_coded_share *share)
 {
     return (struct dpb_saved_array){"share", DPB_FP64, false, sizeof *share / sizeof(double),
                                     share};
 }
 
-dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
-                             struct coded_share loaded)
+dpb_status dpb_coded_check_share(const struct dpb_host *host, struct dpb_coded_share own,
+                                 struct dpb_coded_share loaded)
 {
     if (own.bucket_elements == loaded.bucket_elements && own.first == loaded.first &&
         own.every == loaded.every)
@@ -725,10 +742,10 @@ dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own
                       "saved with, or without its state by checkpoint.resume=no");
 }
 
-dpb_status coded_books(void *comm, struct dpb_books *books)
+dpb_status dpb_coded_books(void *comm, struct dpb_books *books)
 {
-    const struct strategy *strategy = comm;
-    const struct coded *coded = coded_of(strategy);
+    const struct dpb_strategy *strategy = comm;
+    const struct dpb_coded *coded = dpb_coded_of(strategy);
     const double share = 1.0 / strategy->args.n_workers;
     books->entries[books->n++] =
         (struct dpb_book){strategy->arenas.weights, DPB_FP32, share, false};
@@ -740,10 +757,10 @@ dpb_status coded_books(void *comm, struct dpb_books *books)
     return DPB_OK;
 }
 
-dpb_status coded_state(void *comm, struct dpb_saved *saved)
+dpb_status dpb_coded_state(void *comm, struct dpb_saved *saved)
 {
-    const struct strategy *strategy = comm;
-    struct coded *coded = coded_of(strategy);
+    const struct dpb_strategy *strategy = comm;
+    struct dpb_coded *coded = dpb_coded_of(strategy);
     if (!coded)
         return DPB_OK;
     saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &coded->steps};

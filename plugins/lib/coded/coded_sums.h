@@ -1,11 +1,11 @@
 /*
- * coded_sums.h - messages of a codec of two rounds (coded.h, CODED_SUMMED) that an all-reduce adds
- * up in place.
+ * coded_sums.h - messages of a codec of two rounds (coded.h, DPB_CODED_SUMMED) that an all-reduce
+ * adds up in place.
  *
  * A ring or a library takes all-reduces in one order on all workers. So the messages of a step have
- * places in a fixed order: second rounds come CODED_AHEAD buckets behind first rounds. With fewer
- * buckets between them an all-reduce would wait for the coding of the one before. With more buckets
- * the last second rounds would begin late.
+ * places in a fixed order: second rounds come DPB_CODED_AHEAD buckets behind first rounds. With
+ * fewer buckets between them an all-reduce would wait for the coding of the one before. With more
+ * buckets the last second rounds would begin late.
  */
 #ifndef DPB_PLUGINS_LIB_CODED_SUMS_H
 #define DPB_PLUGINS_LIB_CODED_SUMS_H
@@ -13,37 +13,37 @@
 #include "lib/coded/coded.h"
 #include "lib/strategy/sums.h"
 
-enum { CODED_AHEAD = 4 };
+enum { DPB_CODED_AHEAD = 4 };
 
 /* A strategy's all-reduce. All-reduces finish in the order of their places. */
-struct coded_sums_ops {
+struct dpb_coded_sums_ops {
     /* Begins the next place's all-reduce: the first n elements of the own message in a slot, fp32;
-     * n may be 0. False: not now. The strategy then calls coded_sums_post later. */
-    bool (*post)(struct strategy *strategy, uint64_t slot, uint64_t n);
-    bool (*finished)(const struct strategy *strategy, uint64_t place);
+     * n may be 0. False: not now. The strategy then calls dpb_coded_sums_post later. */
+    bool (*post)(struct dpb_strategy *strategy, uint64_t slot, uint64_t n);
+    bool (*finished)(const struct dpb_strategy *strategy, uint64_t place);
     /* Blocks until the oldest all-reduce may be finished; returns at once if all are finished. */
-    dpb_status (*wait)(const struct strategy *strategy);
+    dpb_status (*wait)(const struct dpb_strategy *strategy);
 };
 
-/* By the sums of coded_sums_use (sums.h). The messages' memory is their arena, and
- * coded_sums_buckets names their buckets. */
-extern const struct coded_sums_ops coded_sums_in_place;
+/* By the sums of dpb_coded_sums_use (sums.h). The messages' memory is their arena, and
+ * dpb_coded_sums_buckets names their buckets. */
+extern const struct dpb_coded_sums_ops dpb_coded_sums_in_place;
 
-/* In `bind`, in place of coded_bind_stages. */
-dpb_status coded_sums_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
-                           const struct coded_sums_ops *ops);
-/* After coded_sums_bind with coded_sums_in_place. @borrowed until close. */
-void coded_sums_use(struct strategy *strategy, struct sums *in_place);
+/* In `bind`, in place of dpb_coded_bind_stages. */
+dpb_status dpb_coded_sums_bind(struct dpb_strategy *strategy, const struct dpb_arenas *arenas,
+                               const struct dpb_coded_sums_ops *ops);
+/* After dpb_coded_sums_bind with dpb_coded_sums_in_place. @borrowed until close. */
+void dpb_coded_sums_use(struct dpb_strategy *strategy, struct dpb_sums *in_place);
 /* Begins all-reduces whose turn has come; true: one was begun. */
-bool coded_sums_post(struct strategy *strategy);
+bool dpb_coded_sums_post(struct dpb_strategy *strategy);
 
 /* The number of all-reduces of an exchange; and the bucket of each place, @borrowed until close. */
-uint64_t coded_sums_places(const struct strategy *strategy);
-const uint64_t *coded_sums_buckets(const struct strategy *strategy);
+uint64_t dpb_coded_sums_places(const struct dpb_strategy *strategy);
+const uint64_t *dpb_coded_sums_buckets(const struct dpb_strategy *strategy);
 /* The largest number of elements of a message, for a layout. */
-uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                            uint64_t bucket_elements);
+uint64_t dpb_coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                                uint64_t bucket_elements);
 /* Elements of the message that the codec makes in a slot. */
-uint64_t coded_sums_length(const struct strategy *strategy, uint64_t slot);
+uint64_t dpb_coded_sums_length(const struct dpb_strategy *strategy, uint64_t slot);
 
 #endif

@@ -5,189 +5,190 @@
 
 /* Pinned: the device writes this about a bucket under way. */
 struct told {
-    float gradients[CODED_SAMPLE], residual[CODED_SAMPLE];
+    float gradients[DPB_CODED_SAMPLE], residual[DPB_CODED_SAMPLE];
     uint32_t refused;
 };
 
 struct device_coded {
-    struct coded coded; /* first; on the host it is all */
-    void *room;         /* of the device's encode */
-    void *message;      /* of another worker, where it is decoded */
-    struct told *told;  /* by bucket, in turn */
-    uint64_t *bytes;    /* by bucket: of each worker's message */
+    struct dpb_coded coded; /* first; on the host it is all */
+    void *room;             /* of the device's encode */
+    void *message;          /* of another worker, where it is decoded */
+    struct told *told;      /* by bucket, in turn */
+    uint64_t *bytes;        /* by bucket: of each worker's message */
 };
 
-static struct device_coded *codec_of(const struct device_strategy *comm)
+static struct device_coded *codec_of(const struct dpb_device_strategy *comm)
 {
     return (struct device_coded *)(void *)comm->base.client;
 }
 
-static struct told *told_of(const struct device_strategy *comm, uint64_t bucket)
+static struct told *told_of(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
-    return &codec_of(comm)->told[bucket % DEVICE_IN_FLIGHT];
+    return &codec_of(comm)->told[bucket % DPB_DEVICE_IN_FLIGHT];
 }
 
-static struct dpb_codec_part part_of(const struct strategy *base, uint32_t rank, uint64_t bucket,
-                                     uint32_t round)
+static struct dpb_codec_part part_of(const struct dpb_strategy *base, uint32_t rank,
+                                     uint64_t bucket, uint32_t round)
 {
-    return coded_part_of(base, rank, bucket, round, (uint64_t)coded_of(base)->steps);
+    return dpb_coded_part_of(base, rank, bucket, round, (uint64_t)dpb_coded_of(base)->steps);
 }
 
 /* ---- a residual ---------------------------------------------------------------------------- */
 
-static void tell_sample(struct device_strategy *comm, struct dpb_queue *queue, float *told,
+static void tell_sample(struct dpb_device_strategy *comm, struct dpb_queue *queue, float *told,
                         const float *values, const struct dpb_codec_part *part)
 {
-    const struct dpb_range sample = coded_sample(part);
-    device_keep(comm, comm->ops->copy(queue, told, values + sample.begin,
-                                      (sample.end - sample.begin) * sizeof *told));
+    const struct dpb_range sample = dpb_coded_sample(part);
+    dpb_device_keep(comm, comm->ops->copy(queue, told, values + sample.begin,
+                                          (sample.end - sample.begin) * sizeof *told));
 }
 
 /* The residual that the codec works on: zeros without feedback, where there is none. */
-static float *begin_residual(struct device_strategy *comm, struct dpb_queue *queue,
+static float *begin_residual(struct dpb_device_strategy *comm, struct dpb_queue *queue,
                              const struct dpb_codec_part *part)
 {
-    const struct coded *kept = &codec_of(comm)->coded;
+    const struct dpb_coded *kept = &codec_of(comm)->coded;
     if (!kept->dropped)
         return kept->residual + part->first;
-    device_keep(comm, comm->ops->clear(queue, kept->dropped, part->n * sizeof *kept->dropped));
+    dpb_device_keep(comm, comm->ops->clear(queue, kept->dropped, part->n * sizeof *kept->dropped));
     return kept->dropped;
 }
 
 /* The codec has written the residual of begin_residual. */
-static void end_residual(struct device_strategy *comm, struct dpb_queue *queue,
+static void end_residual(struct dpb_device_strategy *comm, struct dpb_queue *queue,
                          const struct dpb_codec_part *part, uint64_t bucket)
 {
-    const struct coded *kept = &codec_of(comm)->coded;
+    const struct dpb_coded *kept = &codec_of(comm)->coded;
     float *residual = kept->residual + part->first;
     if (kept->dropped)
-        device_keep(comm,
-                    comm->ops->axpby(queue, DPB_FP32, 1.0, kept->dropped, 1.0, residual, part->n));
+        dpb_device_keep(
+            comm, comm->ops->axpby(queue, DPB_FP32, 1.0, kept->dropped, 1.0, residual, part->n));
     tell_sample(comm, queue, told_of(comm, bucket)->residual,
                 kept->dropped ? kept->dropped : residual, part);
 }
 
 /* ---- messages of a round ------------------------------------------------------------------- */
 
-static bool has_answers(const struct device_strategy *comm)
+static bool has_answers(const struct dpb_device_strategy *comm)
 {
-    return coded_rounds(comm->base.args.codec) > 1;
+    return dpb_coded_rounds(comm->base.args.codec) > 1;
 }
 
-static void encode_round(struct device_strategy *comm, struct dpb_queue *queue, uint64_t bucket,
+static void encode_round(struct dpb_device_strategy *comm, struct dpb_queue *queue, uint64_t bucket,
                          uint32_t round)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
-    const uint64_t slot = coded_slot(base, bucket, round);
-    const float *gradients = strategy_own_gradients(base, part.first);
+    const uint64_t slot = dpb_coded_slot(base, bucket, round);
+    const float *gradients = dpb_strategy_own_gradients(base, part.first);
     float *residual = begin_residual(comm, queue, &part);
-    void *message = coded_message(base, base->args.rank, slot)->content;
+    void *message = dpb_coded_message(base, base->args.rank, slot)->content;
     uint64_t *bytes = &codec_of(comm)->bytes[slot];
-    *bytes = coded_elements_of_round(base, &part) * sizeof *gradients;
-    device_keep(comm, coded_is_plain(base, part.step)
-                          ? comm->ops->copy(queue, message, gradients, *bytes)
-                          : comm->ops->encode(queue, base->args.codec, &part, gradients, residual,
-                                              message, codec_of(comm)->room, bytes));
+    *bytes = dpb_coded_elements_of_round(base, &part) * sizeof *gradients;
+    dpb_device_keep(comm, dpb_coded_is_plain(base, part.step)
+                              ? comm->ops->copy(queue, message, gradients, *bytes)
+                              : comm->ops->encode(queue, base->args.codec, &part, gradients,
+                                                  residual, message, codec_of(comm)->room, bytes));
     if (round == 0)
         tell_sample(comm, queue, told_of(comm, bucket)->gradients, gradients, &part);
     if (!has_answers(comm))
         end_residual(comm, queue, &part, bucket);
 }
 
-static void add_message(struct device_strategy *comm, struct dpb_queue *queue, uint32_t rank,
+static void add_message(struct dpb_device_strategy *comm, struct dpb_queue *queue, uint32_t rank,
                         uint64_t bucket, uint32_t round, float *sum)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_codec_part part = part_of(base, rank, bucket, round);
-    const uint64_t slot = coded_slot(base, bucket, round), bytes = codec_of(comm)->bytes[slot];
-    const void *message = coded_message(base, rank, slot)->content;
+    const uint64_t slot = dpb_coded_slot(base, bucket, round), bytes = codec_of(comm)->bytes[slot];
+    const void *message = dpb_coded_message(base, rank, slot)->content;
     if (bytes == 0)
         return;
     if (rank != base->args.rank) {
-        device_keep(comm, comm->ops->copy(queue, codec_of(comm)->message, message, bytes));
+        dpb_device_keep(comm, comm->ops->copy(queue, codec_of(comm)->message, message, bytes));
         base->host->count_bytes(bytes);
         message = codec_of(comm)->message;
     }
-    device_keep(comm,
-                coded_is_plain(base, part.step)
-                    ? comm->ops->axpby(queue, DPB_FP32, 1.0, message, 1.0, sum, bytes / sizeof *sum)
-                    : comm->ops->decode(queue, base->args.codec, &part, message, sum,
-                                        &told_of(comm, bucket)->refused));
+    dpb_device_keep(
+        comm, dpb_coded_is_plain(base, part.step)
+                  ? comm->ops->axpby(queue, DPB_FP32, 1.0, message, 1.0, sum, bytes / sizeof *sum)
+                  : comm->ops->decode(queue, base->args.codec, &part, message, sum,
+                                      &told_of(comm, bucket)->refused));
 }
 
 /* Sums the messages of a round. After the last one the own gradients are the sum. */
-static void take_round(struct device_strategy *comm, struct dpb_queue *queue, uint64_t bucket,
+static void take_round(struct dpb_device_strategy *comm, struct dpb_queue *queue, uint64_t bucket,
                        uint32_t round)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_codec *codec = base->args.codec;
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
-    const bool finishes = coded_finishes(base, &part);
-    float *gradients = strategy_own_gradients(base, part.first);
-    float *sum = finishes ? coded_of(base)->sum : gradients;
+    const bool finishes = dpb_coded_finishes(base, &part);
+    float *gradients = dpb_strategy_own_gradients(base, part.first);
+    float *sum = finishes ? dpb_coded_of(base)->sum : gradients;
     const uint64_t bytes = finishes ? codec->ops->bytes(codec->options, &part)
-                                    : coded_elements_of_round(base, &part) * sizeof *sum;
-    device_keep(comm, comm->ops->clear(queue, sum, bytes));
+                                    : dpb_coded_elements_of_round(base, &part) * sizeof *sum;
+    dpb_device_keep(comm, comm->ops->clear(queue, sum, bytes));
     for (uint32_t rank = 0; rank < base->args.n_workers && comm->status == DPB_OK; rank++)
         add_message(comm, queue, rank, bucket, round, sum);
     if (!has_answers(comm))
         return;
     float *residual = begin_residual(comm, queue, &part);
     if (finishes)
-        device_keep(comm, comm->ops->finish(queue, codec, &part, sum, gradients, residual));
+        dpb_device_keep(comm, comm->ops->finish(queue, codec, &part, sum, gradients, residual));
     if (round == 1)
         end_residual(comm, queue, &part, bucket);
 }
 
-static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
+static const enum dpb_signal_kind there[DPB_CODEC_ROUNDS] = {DPB_SIGNAL_PUSHED,
+                                                             DPB_SIGNAL_ANSWERED};
 
-static dpb_status wait_messages(struct device_strategy *comm, uint64_t bucket, uint32_t round)
+static dpb_status wait_messages(struct dpb_device_strategy *comm, uint64_t bucket, uint32_t round)
 {
-    const uint32_t worker = device_missing(comm, there[round], false, bucket);
+    const uint32_t worker = dpb_device_missing(comm, there[round], false, bucket);
     return worker == UINT32_MAX
                ? comm->status
-               : device_wait(comm, bucket, worker, DPB_FP32, "the peer's encoded gradients");
+               : dpb_device_wait(comm, bucket, worker, DPB_FP32, "the peer's encoded gradients");
 }
 
 /* ---- stage: encode ------------------------------------------------------------------------- */
 
 static bool encode_due(void *strategy, uint64_t bucket)
 {
-    const struct device_strategy *comm = strategy;
-    return device_has_room(comm, DEVICE_PUSHES) && strategy_own_ready(strategy, bucket);
+    const struct dpb_device_strategy *comm = strategy;
+    return dpb_device_has_room(comm, DPB_DEVICE_PUSHES) && dpb_strategy_own_ready(strategy, bucket);
 }
 
 static dpb_status encode_wait(void *strategy, uint64_t bucket)
 {
-    const struct device_strategy *comm = strategy;
-    DPB_TRY(strategy_own_wait(strategy, bucket));
+    const struct dpb_device_strategy *comm = strategy;
+    DPB_TRY(dpb_strategy_own_wait(strategy, bucket));
     return comm->status;
 }
 
-static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void encode(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
-    encode_round(comm, comm->flights[DEVICE_PUSHES].lane->queue, bucket, 0);
-    device_begun(comm, DEVICE_PUSHES, bucket, false);
+    struct dpb_device_strategy *comm = strategy;
+    encode_round(comm, comm->flights[DPB_DEVICE_PUSHES].lane->queue, bucket, 0);
+    dpb_device_begun(comm, DPB_DEVICE_PUSHES, bucket, false);
     turn->at = turn->length;
 }
 
 /* ---- stage: answer, of two rounds ---------------------------------------------------------- */
 
-enum { ANSWERS = DEVICE_PULLS + 1 };
+enum { ANSWERS = DPB_DEVICE_PULLS + 1 };
 
-static void see_messages(const struct device_strategy *comm, uint64_t bucket)
+static void see_messages(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
-    signals_span_late_peer(&comm->base.signals, strategy_workers(&comm->base), bucket);
+    dpb_signals_span_late_peer(&comm->base.signals, dpb_strategy_workers(&comm->base), bucket);
     told_of(comm, bucket)->refused = 0;
 }
 
 static bool answer_due(void *strategy, uint64_t bucket)
 {
-    const struct device_strategy *comm = strategy;
-    return device_has_room(comm, ANSWERS) &&
-           device_missing(comm, there[0], false, bucket) == UINT32_MAX;
+    const struct dpb_device_strategy *comm = strategy;
+    return dpb_device_has_room(comm, ANSWERS) &&
+           dpb_device_missing(comm, there[0], false, bucket) == UINT32_MAX;
 }
 
 static dpb_status answer_wait(void *strategy, uint64_t bucket)
@@ -195,29 +196,30 @@ static dpb_status answer_wait(void *strategy, uint64_t bucket)
     return wait_messages(strategy, bucket, 0);
 }
 
-static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void answer(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
+    struct dpb_device_strategy *comm = strategy;
     struct dpb_queue *queue = comm->flights[ANSWERS].lane->queue;
     see_messages(comm, bucket);
     take_round(comm, queue, bucket, 0);
     encode_round(comm, queue, bucket, 1);
-    device_begun(comm, ANSWERS, bucket, false);
+    dpb_device_begun(comm, ANSWERS, bucket, false);
     turn->at = turn->length;
 }
 
 /* ---- stage: decode the last round, and update ---------------------------------------------- */
 
-static uint32_t last_round(const struct device_strategy *comm)
+static uint32_t last_round(const struct dpb_device_strategy *comm)
 {
-    return coded_rounds(comm->base.args.codec) - 1;
+    return dpb_coded_rounds(comm->base.args.codec) - 1;
 }
 
 static bool decode_due(void *strategy, uint64_t bucket)
 {
-    const struct device_strategy *comm = strategy;
-    return device_has_room(comm, DEVICE_PULLS) && device_has_room(comm, DEVICE_UPDATES) &&
-           device_missing(comm, there[last_round(comm)], false, bucket) == UINT32_MAX;
+    const struct dpb_device_strategy *comm = strategy;
+    return dpb_device_has_room(comm, DPB_DEVICE_PULLS) &&
+           dpb_device_has_room(comm, DPB_DEVICE_UPDATES) &&
+           dpb_device_missing(comm, there[last_round(comm)], false, bucket) == UINT32_MAX;
 }
 
 static dpb_status decode_wait(void *strategy, uint64_t bucket)
@@ -225,93 +227,95 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
     return wait_messages(strategy, bucket, last_round(strategy));
 }
 
-/* No device writes the gradients between tensors: see coded_update. */
-static void update(struct device_strategy *comm, uint64_t bucket, uint64_t first, uint64_t length)
+/* No device writes the gradients between tensors: see dpb_coded_update. */
+static void update(struct dpb_device_strategy *comm, uint64_t bucket, uint64_t first,
+                   uint64_t length)
 {
-    const struct strategy *base = &comm->base;
-    struct dpb_queue *queue = comm->flights[DEVICE_UPDATES].lane->queue;
-    float *gradients = strategy_own_gradients(base, first);
-    device_keep(comm, strategy_enqueue_update(base, queue, bucket, (struct piece){first, length},
-                                              gradients));
-    device_keep(comm, comm->ops->clear(queue, gradients, length * sizeof *gradients));
-    device_begun(comm, DEVICE_UPDATES, bucket, false);
+    const struct dpb_strategy *base = &comm->base;
+    struct dpb_queue *queue = comm->flights[DPB_DEVICE_UPDATES].lane->queue;
+    float *gradients = dpb_strategy_own_gradients(base, first);
+    dpb_device_keep(comm, dpb_strategy_enqueue_update(
+                              base, queue, bucket, (struct dpb_piece){first, length}, gradients));
+    dpb_device_keep(comm, comm->ops->clear(queue, gradients, length * sizeof *gradients));
+    dpb_device_begun(comm, DPB_DEVICE_UPDATES, bucket, false);
 }
 
-static void decode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void decode(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = strategy;
+    struct dpb_device_strategy *comm = strategy;
     if (!has_answers(comm))
         see_messages(comm, bucket);
-    take_round(comm, comm->flights[DEVICE_PULLS].lane->queue, bucket, last_round(comm));
-    device_begun(comm, DEVICE_PULLS, bucket, false);
+    take_round(comm, comm->flights[DPB_DEVICE_PULLS].lane->queue, bucket, last_round(comm));
+    dpb_device_begun(comm, DPB_DEVICE_PULLS, bucket, false);
     update(comm, bucket, bucket * comm->base.arenas.bucket_elements, turn->length);
     turn->at = turn->length;
 }
 
 /* ---- the stages of a codec of one round, and of two ----------------------------------------- */
 
-static const struct stage one[] = {
+static const struct dpb_stage one[] = {
     {encode_due, encode, encode_wait}, {decode_due, decode, decode_wait}, {NULL, NULL, NULL}};
-static const struct stage two[] = {{encode_due, encode, encode_wait},
-                                   {answer_due, answer, answer_wait},
-                                   {decode_due, decode, decode_wait},
-                                   {NULL, NULL, NULL}};
+static const struct dpb_stage two[] = {{encode_due, encode, encode_wait},
+                                       {answer_due, answer, answer_wait},
+                                       {decode_due, decode, decode_wait},
+                                       {NULL, NULL, NULL}};
 
-static const struct stage_flight encoded = {DEVICE_PUSHES, DPB_PHASE_REDUCE,
-                                            "its device to encode gradients"};
-static const struct stage_flight answered = {ANSWERS, DPB_PHASE_REDUCE,
-                                             "its device to encode the second round"};
-static const struct stage_flight decoded = {DEVICE_PULLS, DPB_PHASE_REDUCE,
-                                            "its device to decode messages"};
-static const struct stage_flight *const flights_of_one[] = {&encoded, &decoded, &device_updated};
-static const struct stage_flight *const flights_of_two[] = {&encoded, &answered, &decoded,
-                                                            &device_updated};
+static const struct dpb_stage_flight encoded = {DPB_DEVICE_PUSHES, DPB_PHASE_REDUCE,
+                                                "its device to encode gradients"};
+static const struct dpb_stage_flight answered = {ANSWERS, DPB_PHASE_REDUCE,
+                                                 "its device to encode the second round"};
+static const struct dpb_stage_flight decoded = {DPB_DEVICE_PULLS, DPB_PHASE_REDUCE,
+                                                "its device to decode messages"};
+static const struct dpb_stage_flight *const flights_of_one[] = {&encoded, &decoded,
+                                                                &dpb_device_updated};
+static const struct dpb_stage_flight *const flights_of_two[] = {&encoded, &answered, &decoded,
+                                                                &dpb_device_updated};
 
-static void report_coding(const struct device_strategy *comm, uint32_t flight, uint64_t bucket,
+static void report_coding(const struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket,
                           int64_t ns)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, 0);
-    const struct dpb_range sample = coded_sample(&part);
+    const struct dpb_range sample = dpb_coded_sample(&part);
     const uint64_t n = sample.end - sample.begin;
     const struct told *told = told_of(comm, bucket);
     struct dpb_coding coding = {0};
-    *(flight == DEVICE_PULLS ? &coding.decode_ns : &coding.encode_ns) = ns;
-    if (flight == DEVICE_PUSHES) {
+    *(flight == DPB_DEVICE_PULLS ? &coding.decode_ns : &coding.encode_ns) = ns;
+    if (flight == DPB_DEVICE_PUSHES) {
         coding.elements = part.n;
-        coding.message_bytes = codec_of(comm)->bytes[coded_slot(base, bucket, 0)];
-        coding.gradients = coded_sum_squares(told->gradients, n);
+        coding.message_bytes = codec_of(comm)->bytes[dpb_coded_slot(base, bucket, 0)];
+        coding.gradients = dpb_coded_sum_squares(told->gradients, n);
     } else if (flight == ANSWERS) {
-        coding.message_bytes = codec_of(comm)->bytes[coded_slot(base, bucket, 1)];
+        coding.message_bytes = codec_of(comm)->bytes[dpb_coded_slot(base, bucket, 1)];
     }
-    if (flight == (has_answers(comm) ? DEVICE_PULLS : DEVICE_PUSHES))
-        coding.residual = coded_sum_squares(told->residual, n);
+    if (flight == (has_answers(comm) ? DPB_DEVICE_PULLS : DPB_DEVICE_PUSHES))
+        coding.residual = dpb_coded_sum_squares(told->residual, n);
     base->host->coding(&coding);
 }
 
-static void landed(struct device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns)
+static void landed(struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct told *told = told_of(comm, bucket);
-    if (flight == DEVICE_UPDATES)
+    if (flight == DPB_DEVICE_UPDATES)
         return;
     report_coding(comm, flight, bucket, ns);
-    if (flight == DEVICE_PULLS && told->refused)
-        device_keep(comm,
-                    base->host->fail(
-                        DPB_FAILED,
-                        "codec %s: rank %u sent a message for bucket %llu that this device "
-                        "cannot decode: do all ranks run the same training, with the same options "
-                        "of the codec?",
-                        base->args.codec->name, told->refused - 1, (unsigned long long)bucket));
+    if (flight == DPB_DEVICE_PULLS && told->refused)
+        dpb_device_keep(
+            comm, base->host->fail(
+                      DPB_FAILED,
+                      "codec %s: rank %u sent a message for bucket %llu that this device "
+                      "cannot decode: do all ranks run the same training, with the same options "
+                      "of the codec?",
+                      base->args.codec->name, told->refused - 1, (unsigned long long)bucket));
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* Behind device_flights_close: nothing is under way. */
-static void close(struct strategy *strategy)
+/* Behind dpb_device_flights_close: nothing is under way. */
+static void close(struct dpb_strategy *strategy)
 {
-    const struct device_strategy *comm = (const struct device_strategy *)(void *)strategy;
+    const struct dpb_device_strategy *comm = (const struct dpb_device_strategy *)(void *)strategy;
     struct device_coded *coded = codec_of(comm);
     if (coded->bytes) {
         comm->ops->release(comm->device, coded->room);
@@ -319,18 +323,18 @@ static void close(struct strategy *strategy)
         comm->ops->unpin(comm->device, coded->told);
     }
     free(coded->bytes);
-    coded_close(strategy);
+    dpb_coded_close(strategy);
 }
 
-dpb_status device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                             size_t bytes, void **comm)
+dpb_status dpb_device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                 size_t bytes, void **comm)
 {
     void *made;
-    DPB_TRY(device_strategy_open(host, args, bytes, &made));
-    struct strategy *strategy = made;
-    dpb_status status = coded_attach(strategy, sizeof(struct device_coded));
+    DPB_TRY(dpb_device_strategy_open(host, args, bytes, &made));
+    struct dpb_strategy *strategy = made;
+    dpb_status status = dpb_coded_attach(strategy, sizeof(struct device_coded));
     if (status != DPB_OK) {
-        device_strategy_close(made);
+        dpb_device_strategy_close(made);
         return status;
     }
     if (strategy->client)
@@ -339,52 +343,52 @@ dpb_status device_coded_open(const struct dpb_host *host, const struct dpb_comm_
     return DPB_OK;
 }
 
-dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+dpb_status dpb_device_coded_plan(struct dpb_device_strategy *comm, const struct dpb_layout *layout,
+                                 struct dpb_comm_plan *want)
 {
     if (!comm->in_place)
         codec_of(comm)->coded.place = comm->base.args.device;
-    return coded_plan(&comm->base, layout, CODED_SHARED, want);
+    return dpb_coded_plan(&comm->base, layout, DPB_CODED_SHARED, want);
 }
 
-static dpb_status allocate(struct device_strategy *comm, const struct dpb_arenas *arenas)
+static dpb_status allocate(struct dpb_device_strategy *comm, const struct dpb_arenas *arenas)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_codec *codec = comm->base.args.codec;
     const uint64_t elements = arenas->bucket_elements;
     const uint64_t room =
-        comm->ops->coding_bytes(codec, strategy_longest_bucket(&arenas->layout, elements));
+        comm->ops->coding_bytes(codec, dpb_strategy_longest_bucket(&arenas->layout, elements));
     struct device_coded *made = codec_of(comm);
     void *told = NULL;
-    made->bytes = calloc(coded_rounds(codec) * arenas->n_buckets, sizeof *made->bytes);
+    made->bytes = calloc(dpb_coded_rounds(codec) * arenas->n_buckets, sizeof *made->bytes);
     if (!made->bytes)
         return host->fail(DPB_NO_MEMORY, "no memory for the codec");
     DPB_TRY(comm->ops->allocate(comm->device, "room of a codec", room + 1, false, &made->room));
     DPB_TRY(comm->ops->allocate(comm->device, "a message",
-                                coded_longest_slot_bytes(codec, &arenas->layout, elements), false,
-                                &made->message));
-    DPB_TRY(comm->ops->pin(comm->device, DEVICE_IN_FLIGHT * sizeof *made->told, &told));
+                                dpb_coded_longest_slot_bytes(codec, &arenas->layout, elements),
+                                false, &made->message));
+    DPB_TRY(comm->ops->pin(comm->device, DPB_DEVICE_IN_FLIGHT * sizeof *made->told, &told));
     made->told = told;
     return DPB_OK;
 }
 
 /* All work of a codec of two rounds uses one lane: the rounds share `room` and `dropped`. */
-static dpb_status bind_two(struct device_strategy *comm, const struct dpb_arenas *arenas)
+static dpb_status bind_two(struct dpb_device_strategy *comm, const struct dpb_arenas *arenas)
 {
-    DPB_TRY(device_strategy_bind(comm, arenas, two, flights_of_two, sizeof two / sizeof *two));
-    comm->flights[DEVICE_PUSHES].lane = &comm->back;
-    return device_flight_open(comm, ANSWERS, &comm->back, SIGNAL_ANSWERED);
+    DPB_TRY(dpb_device_strategy_bind(comm, arenas, two, flights_of_two, sizeof two / sizeof *two));
+    comm->flights[DPB_DEVICE_PUSHES].lane = &comm->back;
+    return dpb_device_flight_open(comm, ANSWERS, &comm->back, DPB_SIGNAL_ANSWERED);
 }
 
-dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_arenas *arenas)
+dpb_status dpb_device_coded_bind(struct dpb_device_strategy *comm, const struct dpb_arenas *arenas)
 {
     if (comm->in_place)
-        return coded_bind_stages(&comm->base, arenas, &coded_shared);
+        return dpb_coded_bind_stages(&comm->base, arenas, &dpb_coded_shared);
     DPB_TRY(allocate(comm, arenas));
     DPB_TRY(has_answers(comm) ? bind_two(comm, arenas)
-                              : device_strategy_bind(comm, arenas, one, flights_of_one,
-                                                     sizeof one / sizeof *one));
+                              : dpb_device_strategy_bind(comm, arenas, one, flights_of_one,
+                                                         sizeof one / sizeof *one));
     comm->landed = landed;
     codec_of(comm)->coded.queue = comm->back.queue;
-    return coded_bind(&comm->base);
+    return dpb_coded_bind(&comm->base);
 }

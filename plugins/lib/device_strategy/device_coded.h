@@ -18,12 +18,12 @@
 #include "lib/coded/coded.h"
 #include "lib/device_strategy/device_strategy.h"
 
-/* device_strategy_open; with args->codec also the codec's client. */
-dpb_status device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                             size_t bytes, void **comm);
-/* With a codec: `plan`, after strategy_plan_replica; `bind`. */
-dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want);
-dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_arenas *arenas);
+/* dpb_device_strategy_open; with args->codec also the codec's client. */
+dpb_status dpb_device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                 size_t bytes, void **comm);
+/* With a codec: `plan`, after dpb_strategy_plan_replica; `bind`. */
+dpb_status dpb_device_coded_plan(struct dpb_device_strategy *comm, const struct dpb_layout *layout,
+                                 struct dpb_comm_plan *want);
+dpb_status dpb_device_coded_bind(struct dpb_device_strategy *comm, const struct dpb_arenas *arenas);
 
 #endif

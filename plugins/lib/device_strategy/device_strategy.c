@@ -10,121 +10,123 @@ enum { YIELDS = 64, SHORTEST_NAP_US = 20, LONGEST_NAP_US = 1000 };
 
 /* ---- work under way on a device ------------------------------------------------------------- */
 
-dpb_status device_lanes_open(struct device_strategy *comm)
+dpb_status dpb_device_lanes_open(struct dpb_device_strategy *comm)
 {
     DPB_TRY(comm->ops->open(comm->device, &comm->out.queue));
     DPB_TRY(comm->ops->open(comm->device, &comm->here.queue));
     return comm->ops->open(comm->device, &comm->back.queue);
 }
 
-dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
-                              struct device_lane *lane, enum signal_kind raises)
+dpb_status dpb_device_flight_open(struct dpb_device_strategy *comm, uint32_t flight,
+                                  struct dpb_device_lane *lane, enum dpb_signal_kind raises)
 {
-    struct device_flight *made = &comm->flights[flight];
+    struct dpb_device_flight *made = &comm->flights[flight];
     made->lane = lane;
     made->raises = raises;
-    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
+    for (int i = 0; i < DPB_DEVICE_IN_FLIGHT; i++)
         DPB_TRY(comm->ops->new_event(comm->device, &made->events[i]));
     return DPB_OK;
 }
 
 /* Queues first: until then their work may use the events, and the targets of copies. */
-void device_flights_close(struct device_strategy *comm)
+void dpb_device_flights_close(struct dpb_device_strategy *comm)
 {
-    struct device_lane *const lanes[] = {&comm->out, &comm->here, &comm->back};
+    struct dpb_device_lane *const lanes[] = {&comm->out, &comm->here, &comm->back};
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
         comm->ops->close(lanes[i]->queue);
         lanes[i]->queue = NULL;
     }
-    for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
-        for (int i = 0; i < DEVICE_IN_FLIGHT; i++) {
+    for (int flight = 0; flight < DPB_DEVICE_FLIGHTS; flight++)
+        for (int i = 0; i < DPB_DEVICE_IN_FLIGHT; i++) {
             comm->base.host->event->destroy(comm->flights[flight].events[i]);
             comm->flights[flight].events[i] = NULL;
         }
 }
 
-bool device_all_landed(const struct device_strategy *comm)
+bool dpb_device_all_landed(const struct dpb_device_strategy *comm)
 {
-    for (int i = 0; i < DEVICE_FLIGHTS; i++)
+    for (int i = 0; i < DPB_DEVICE_FLIGHTS; i++)
         if (comm->flights[i].begun != comm->flights[i].landed)
             return false;
     return true;
 }
 
-struct dpb_event *device_flight_event(const struct device_strategy *comm, uint32_t flight,
-                                      uint64_t bucket)
+struct dpb_event *dpb_device_flight_event(const struct dpb_device_strategy *comm, uint32_t flight,
+                                          uint64_t bucket)
 {
-    return comm->flights[flight].events[bucket % DEVICE_IN_FLIGHT];
+    return comm->flights[flight].events[bucket % DPB_DEVICE_IN_FLIGHT];
 }
 
-bool device_has_room(const struct device_strategy *comm, uint32_t flight)
+bool dpb_device_has_room(const struct dpb_device_strategy *comm, uint32_t flight)
 {
-    const struct device_flight *of = &comm->flights[flight];
-    const bool room = comm->in_place || of->begun < of->landed + DEVICE_IN_FLIGHT;
+    const struct dpb_device_flight *of = &comm->flights[flight];
+    const bool room = comm->in_place || of->begun < of->landed + DPB_DEVICE_IN_FLIGHT;
     return room && comm->status == DPB_OK;
 }
 
-void device_keep(struct device_strategy *comm, dpb_status status)
+void dpb_device_keep(struct dpb_device_strategy *comm, dpb_status status)
 {
     if (comm->status == DPB_OK)
         comm->status = status;
 }
 
-static void raise_signal(const struct device_strategy *comm, const struct device_flight *flight,
-                         uint64_t bucket)
+static void raise_signal(const struct dpb_device_strategy *comm,
+                         const struct dpb_device_flight *flight, uint64_t bucket)
 {
-    if (flight->raises != N_SIGNALS && comm->status == DPB_OK)
-        signals_raise(&comm->base.signals, flight->raises, bucket);
+    if (flight->raises != DPB_N_SIGNALS && comm->status == DPB_OK)
+        dpb_signals_raise(&comm->base.signals, flight->raises, bucket);
 }
 
-void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty)
+void dpb_device_begun(struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket,
+                      bool empty)
 {
-    struct device_flight *of = &comm->flights[flight];
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    struct dpb_device_flight *of = &comm->flights[flight];
+    uint64_t i = bucket % DPB_DEVICE_IN_FLIGHT;
     of->began_ns[i] = comm->base.host->now_ns();
     of->empty[i] = empty || comm->in_place;
     of->begun++;
     if (comm->in_place)
         raise_signal(comm, of, bucket);
     else if (!empty && comm->status == DPB_OK)
-        device_keep(comm, comm->ops->record(of->lane->queue, of->events[i]));
+        dpb_device_keep(comm, comm->ops->record(of->lane->queue, of->events[i]));
 }
 
 /* Work begins when it was given to the queue and the queue has finished all work before. */
-static void see_landing(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                        const struct stage_flight *kind)
+static void see_landing(struct dpb_device_strategy *comm, struct dpb_device_flight *flight,
+                        uint64_t bucket, const struct dpb_stage_flight *kind)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
-                                  .peer = signals_rank(&comm->base.signals, comm->base.args.rank),
+                                  .peer =
+                                      dpb_signals_rank(&comm->base.signals, comm->base.args.rank),
                                   .purpose = "its own device"};
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    uint64_t i = bucket % DPB_DEVICE_IN_FLIGHT;
     int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
     if (flight->lane->idle_since_ns > began_ns)
         began_ns = flight->lane->idle_since_ns;
     flight->lane->idle_since_ns = now_ns;
     host->span(bucket, kind->phase, began_ns, now_ns);
-    device_keep(comm,
-                host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
+    dpb_device_keep(
+        comm, host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
     if (comm->landed && comm->status == DPB_OK)
         comm->landed(comm, kind->kind, bucket, now_ns - began_ns);
 }
 
-static bool is_done(const void *strategy, uint64_t bucket, const struct stage_flight *flight)
+static bool is_done(const void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight)
 {
-    const struct device_strategy *comm = strategy;
-    const struct device_flight *of = &comm->flights[flight->kind];
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    const struct dpb_device_strategy *comm = strategy;
+    const struct dpb_device_flight *of = &comm->flights[flight->kind];
+    uint64_t i = bucket % DPB_DEVICE_IN_FLIGHT;
     return comm->status == DPB_OK && (of->empty[i] || comm->base.host->event->poll(of->events[i]));
 }
 
-static void land(void *strategy, uint64_t bucket, const struct stage_flight *flight)
+static void land(void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight)
 {
-    struct device_strategy *comm = strategy;
-    struct device_flight *of = &comm->flights[flight->kind];
+    struct dpb_device_strategy *comm = strategy;
+    struct dpb_device_flight *of = &comm->flights[flight->kind];
     of->landed++;
-    if (!of->empty[bucket % DEVICE_IN_FLIGHT])
+    if (!of->empty[bucket % DPB_DEVICE_IN_FLIGHT])
         see_landing(comm, of, bucket, flight);
     if (!comm->in_place)
         raise_signal(comm, of, bucket);
@@ -135,7 +137,7 @@ static void land(void *strategy, uint64_t bucket, const struct stage_flight *fli
 /* Sleeping for a peer's signal alone would miss the device's progress, and other peers' signals. So
  * this polls: at first at once, then every few microseconds, and the less often the longer the wait
  * lasts. */
-static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait *what,
+static dpb_status look_again(struct dpb_device_strategy *comm, const struct dpb_wait *what,
                              const char *phase)
 {
     const struct dpb_host *host = comm->base.host;
@@ -160,10 +162,10 @@ static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait
     return DPB_OK;
 }
 
-dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
-                       const char *purpose)
+dpb_status dpb_device_wait(struct dpb_device_strategy *comm, uint64_t bucket, uint32_t peer,
+                           dpb_dtype type, const char *purpose)
 {
-    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint64_t length = dpb_pipeline_bucket_length(&comm->base.pipeline, bucket);
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
                                   .bytes = length * dpb_dtype_size(type),
@@ -172,45 +174,48 @@ dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t p
     return look_again(comm, &what, "wait_peer");
 }
 
-dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kind, uint32_t peer,
-                              uint64_t bucket, dpb_dtype type, const char *purpose)
+dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
+                                  uint32_t peer, uint64_t bucket, dpb_dtype type,
+                                  const char *purpose)
 {
-    return comm->in_place
-               ? strategy_wait(&comm->base, kind, (struct rank_set){peer, 1}, bucket, type, purpose)
-               : device_wait(comm, bucket, peer, type, purpose);
+    return comm->in_place ? dpb_strategy_wait(&comm->base, kind, (struct dpb_rank_set){peer, 1},
+                                              bucket, type, purpose)
+                          : dpb_device_wait(comm, bucket, peer, type, purpose);
 }
 
-static dpb_status wait_landing(void *strategy, uint64_t bucket, const struct stage_flight *flight)
+static dpb_status wait_landing(void *strategy, uint64_t bucket,
+                               const struct dpb_stage_flight *flight)
 {
-    struct device_strategy *comm = strategy;
+    struct dpb_device_strategy *comm = strategy;
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
-                                  .peer = signals_rank(&comm->base.signals, comm->base.args.rank),
+                                  .peer =
+                                      dpb_signals_rank(&comm->base.signals, comm->base.args.rank),
                                   .purpose = flight->purpose};
     return look_again(comm, &what, "exchange");
 }
 
-const struct stage_flight_ops device_flight_ops = {is_done, land, wait_landing};
+const struct dpb_stage_flight_ops dpb_device_flight_ops = {is_done, land, wait_landing};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-dpb_status device_strategy_needs(const void *options, struct dpb_comm_needs *needs)
+dpb_status dpb_device_strategy_needs(const void *options, struct dpb_comm_needs *needs)
 {
     (void)options;
     needs->on_device = true;
     return DPB_OK;
 }
 
-dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                                size_t bytes, void **comm)
+dpb_status dpb_device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                    size_t bytes, void **comm)
 {
     const bool in_place = strcmp(args->device->ops->runtime, "host") == 0;
     if (!in_place && args->n_workers > DPB_SUM_SOURCES)
         return host->fail(DPB_UNSUPPORTED,
                           "%u workers: a device sums the gradients of at most %d workers",
                           args->n_workers, DPB_SUM_SOURCES);
-    DPB_TRY(strategy_open(host, args, bytes, comm));
-    struct device_strategy *made = *comm;
+    DPB_TRY(dpb_strategy_open(host, args, bytes, comm));
+    struct dpb_device_strategy *made = *comm;
     made->ops = args->device->ops;
     made->device = args->device->device;
     made->in_place = in_place;
@@ -224,12 +229,12 @@ static uint64_t minimum(uint64_t a, uint64_t b)
 
 /* The most elements that worker `owner` has of any bucket; 0: it owns nothing. Shares come round
  * within as many buckets as there are workers. */
-static uint64_t largest_share(const struct device_scheme *scheme, const struct dpb_comm_args *args,
-                              uint32_t owner, const struct dpb_layout *layout,
-                              uint64_t bucket_elements)
+static uint64_t largest_share(const struct dpb_device_scheme *scheme,
+                              const struct dpb_comm_args *args, uint32_t owner,
+                              const struct dpb_layout *layout, uint64_t bucket_elements)
 {
-    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements), most = 0;
-    uint64_t length = strategy_longest_bucket(layout, bucket_elements);
+    uint64_t n_buckets = dpb_strategy_count_buckets(layout, bucket_elements), most = 0;
+    uint64_t length = dpb_strategy_longest_bucket(layout, bucket_elements);
     for (uint64_t bucket = 0; bucket < minimum(args->n_workers, n_buckets); bucket++) {
         struct dpb_range share = scheme->share(args, owner, bucket, length);
         most = share.end - share.begin > most ? share.end - share.begin : most;
@@ -239,8 +244,9 @@ static uint64_t largest_share(const struct device_scheme *scheme, const struct d
 
 /* A slot has room for the largest share of any owner: a worker's slots are at the same place
  * everywhere. */
-static uint64_t slot_bytes_of(const struct device_scheme *scheme, const struct dpb_comm_args *args,
-                              const struct dpb_layout *layout, uint64_t bucket_elements)
+static uint64_t slot_bytes_of(const struct dpb_device_scheme *scheme,
+                              const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                              uint64_t bucket_elements)
 {
     uint64_t most = 0;
     for (uint32_t owner = 0; owner < args->n_workers; owner++) {
@@ -252,15 +258,16 @@ static uint64_t slot_bytes_of(const struct device_scheme *scheme, const struct d
 }
 
 /* There are never more shares under way than there are. */
-static uint64_t slots_of(const struct device_scheme *scheme, const struct dpb_layout *layout,
+static uint64_t slots_of(const struct dpb_device_scheme *scheme, const struct dpb_layout *layout,
                          uint64_t bucket_elements)
 {
-    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    uint64_t n_buckets = dpb_strategy_count_buckets(layout, bucket_elements);
     return minimum(scheme->n_slots, (n_buckets + scheme->every - 1) / scheme->every);
 }
 
-uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct dpb_comm_args *args,
-                               const struct dpb_layout *layout, uint64_t bucket_elements)
+uint64_t dpb_device_strategy_inbox(const struct dpb_device_scheme *scheme,
+                                   const struct dpb_comm_args *args,
+                                   const struct dpb_layout *layout, uint64_t bucket_elements)
 {
     if (largest_share(scheme, args, args->rank, layout, bucket_elements) == 0)
         return 0;
@@ -268,22 +275,23 @@ uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct 
            slot_bytes_of(scheme, args, layout, bucket_elements);
 }
 
-void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
-                          struct dpb_comm_plan *want)
+void dpb_device_strategy_plan(struct dpb_device_strategy *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
 {
     const struct dpb_comm_args *args = &comm->base.args;
     const uint64_t elements = want->bucket_elements;
     const uint64_t inbox =
-        comm->in_place ? 0 : device_strategy_inbox(&comm->scheme, args, layout, elements);
+        comm->in_place ? 0 : dpb_device_strategy_inbox(&comm->scheme, args, layout, elements);
     comm->slot_bytes = slot_bytes_of(&comm->scheme, args, layout, elements);
     comm->scheme.n_slots = slots_of(&comm->scheme, layout, elements);
     want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
+    want->scratch_bytes =
+        dpb_signals_bytes(dpb_strategy_count_buckets(layout, want->bucket_elements));
     want->inbox = inbox > 0 ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->inbox_bytes = inbox;
 }
 
-void device_report_ways(const struct device_strategy *comm)
+void dpb_device_report_ways(const struct dpb_device_strategy *comm)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_comm_args *args = &comm->base.args;
@@ -310,69 +318,71 @@ void device_report_ways(const struct device_strategy *comm)
                      n_owners);
 }
 
-dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
-                                const struct stage *stages,
-                                const struct stage_flight *const *flights, uint32_t n_stages)
+dpb_status dpb_device_strategy_bind(struct dpb_device_strategy *comm,
+                                    const struct dpb_arenas *arenas, const struct dpb_stage *stages,
+                                    const struct dpb_stage_flight *const *flights,
+                                    uint32_t n_stages)
 {
     const struct dpb_host *host = comm->base.host;
     comm->sources = host->alloc(comm->base.args.n_workers * sizeof *comm->sources);
     if (!comm->sources)
         return DPB_NO_MEMORY;
     const bool gives_weights = comm->scheme.gives_weights;
-    DPB_TRY(device_lanes_open(comm));
-    DPB_TRY(device_flight_open(comm, DEVICE_PUSHES, &comm->out, SIGNAL_PUSHED));
-    DPB_TRY(device_flight_open(comm, DEVICE_SUMS, &comm->here,
-                               gives_weights ? N_SIGNALS : SIGNAL_REDUCED));
-    DPB_TRY(device_flight_open(comm, DEVICE_PULLS, &comm->back, SIGNAL_TAKEN));
-    DPB_TRY(device_flight_open(comm, DEVICE_UPDATES, gives_weights ? &comm->here : &comm->back,
-                               gives_weights ? SIGNAL_REDUCED : N_SIGNALS));
-    const uint32_t first = comm->in_place; /* without device_push */
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
+    DPB_TRY(dpb_device_lanes_open(comm));
+    DPB_TRY(dpb_device_flight_open(comm, DPB_DEVICE_PUSHES, &comm->out, DPB_SIGNAL_PUSHED));
+    DPB_TRY(dpb_device_flight_open(comm, DPB_DEVICE_SUMS, &comm->here,
+                                   gives_weights ? DPB_N_SIGNALS : DPB_SIGNAL_REDUCED));
+    DPB_TRY(dpb_device_flight_open(comm, DPB_DEVICE_PULLS, &comm->back, DPB_SIGNAL_TAKEN));
+    DPB_TRY(dpb_device_flight_open(comm, DPB_DEVICE_UPDATES,
+                                   gives_weights ? &comm->here : &comm->back,
+                                   gives_weights ? DPB_SIGNAL_REDUCED : DPB_N_SIGNALS));
+    const uint32_t first = comm->in_place; /* without dpb_device_push */
+    DPB_TRY(dpb_strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
     comm->base.pipeline.flights = flights + first;
-    comm->base.pipeline.flight_ops = &device_flight_ops;
-    device_report_ways(comm);
+    comm->base.pipeline.flight_ops = &dpb_device_flight_ops;
+    dpb_device_report_ways(comm);
     return DPB_OK;
 }
 
-dpb_status device_strategy_begin(void *comm_, const struct dpb_step *step)
+dpb_status dpb_device_strategy_begin(void *comm_, const struct dpb_step *step)
 {
-    struct device_strategy *comm = comm_;
-    for (int i = 0; i < DEVICE_FLIGHTS; i++)
+    struct dpb_device_strategy *comm = comm_;
+    for (int i = 0; i < DPB_DEVICE_FLIGHTS; i++)
         comm->flights[i].begun = comm->flights[i].landed = 0;
     comm->awaited = NULL;
-    return strategy_begin(comm, step);
+    return dpb_strategy_begin(comm, step);
 }
 
-dpb_status device_strategy_progress(void *comm_, int64_t budget_ns)
+dpb_status dpb_device_strategy_progress(void *comm_, int64_t budget_ns)
 {
-    struct device_strategy *comm = comm_;
-    dpb_status status = pipeline_progress(&comm->base.pipeline, budget_ns);
+    struct dpb_device_strategy *comm = comm_;
+    dpb_status status = dpb_pipeline_progress(&comm->base.pipeline, budget_ns);
     return comm->status != DPB_OK ? comm->status : status;
 }
 
-void device_strategy_close(void *comm_)
+void dpb_device_strategy_close(void *comm_)
 {
-    struct device_strategy *comm = comm_;
+    struct dpb_device_strategy *comm = comm_;
     if (!comm)
         return;
     const struct dpb_host *host = comm->base.host;
-    device_flights_close(comm);
+    dpb_device_flights_close(comm);
     host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 /* ---- shares -------------------------------------------------------------------------------- */
 
 /* The share of a bucket that worker `owner` sums. */
-static struct dpb_range share_in(const struct device_strategy *comm, uint32_t owner,
+static struct dpb_range share_in(const struct dpb_device_strategy *comm, uint32_t owner,
                                  uint64_t bucket)
 {
     return comm->scheme.share(&comm->base.args, owner, bucket,
-                              pipeline_bucket_length(&comm->base.pipeline, bucket));
+                              dpb_pipeline_bucket_length(&comm->base.pipeline, bucket));
 }
 
 /* The part of the piece that worker `owner` sums. */
-static struct dpb_range share_of(const struct device_strategy *comm, uint32_t owner,
+static struct dpb_range share_of(const struct dpb_device_strategy *comm, uint32_t owner,
                                  uint64_t bucket, struct dpb_range piece)
 {
     struct dpb_range share = share_in(comm, owner, bucket);
@@ -381,35 +391,36 @@ static struct dpb_range share_of(const struct device_strategy *comm, uint32_t ow
     return (struct dpb_range){begin, end > begin ? end : begin};
 }
 
-bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
+bool dpb_device_owns(const struct dpb_device_strategy *comm, uint32_t owner, uint64_t bucket)
 {
     struct dpb_range share = share_in(comm, owner, bucket);
     return share.end > share.begin;
 }
 
-struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn)
+struct dpb_range dpb_device_piece(const struct dpb_device_strategy *comm,
+                                  struct dpb_stage_turn *turn)
 {
     const uint64_t size = dpb_dtype_size(comm->base.arenas.layout.gradient_type);
-    const uint64_t most = comm->in_place ? CHUNK_BYTES / size : turn->length;
+    const uint64_t most = comm->in_place ? DPB_CHUNK_BYTES / size : turn->length;
     const uint64_t begin = turn->at;
     turn->at = minimum(begin + most, turn->length);
     return (struct dpb_range){begin, turn->at};
 }
 
-uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
-                        uint64_t bucket)
+uint32_t dpb_device_missing(const struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
+                            bool owners, uint64_t bucket)
 {
     for (uint32_t rank = 0; rank < comm->base.args.n_workers; rank++) {
-        struct rank_set one = {rank, 1};
-        if ((!owners || device_owns(comm, rank, bucket)) &&
-            !signals_reached(&comm->base.signals, kind, one, bucket))
+        struct dpb_rank_set one = {rank, 1};
+        if ((!owners || dpb_device_owns(comm, rank, bucket)) &&
+            !dpb_signals_reached(&comm->base.signals, kind, one, bucket))
             return rank;
     }
     return NONE;
 }
 
 /* The slot of `from` for a bucket in the inbox of `owner`. */
-static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t from,
+static char *slot(const struct dpb_device_strategy *comm, uint32_t owner, uint32_t from,
                   uint64_t bucket)
 {
     uint64_t turn = bucket / comm->scheme.every % comm->scheme.n_slots;
@@ -420,24 +431,24 @@ static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t f
 
 /* The first owner of the bucket that has not summed the previous content of this rank's slot; NONE:
  * the slots are free at all owners. */
-static uint32_t full_inbox(const struct device_strategy *comm, uint64_t bucket)
+static uint32_t full_inbox(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
     uint64_t window = comm->scheme.n_slots * comm->scheme.every;
     if (bucket < window) /* then it was a bucket of an exchange that is over */
         return NONE;
-    return device_missing(comm, SIGNAL_REDUCED, true, bucket - window);
+    return dpb_device_missing(comm, DPB_SIGNAL_REDUCED, true, bucket - window);
 }
 
 /* ---- work ---------------------------------------------------------------------------------- */
 
-static uint64_t arena_at(const struct device_strategy *comm, uint64_t bucket,
+static uint64_t arena_at(const struct dpb_device_strategy *comm, uint64_t bucket,
                          struct dpb_range share)
 {
     return bucket * comm->base.arenas.bucket_elements + share.begin;
 }
 
 /* The host's work is done when it is given, so its time is known at once. */
-static void report_done(const struct device_strategy *comm, uint64_t bucket, dpb_phase phase,
+static void report_done(const struct dpb_device_strategy *comm, uint64_t bucket, dpb_phase phase,
                         int64_t began_ns)
 {
     const struct dpb_host *host = comm->base.host;
@@ -445,89 +456,91 @@ static void report_done(const struct device_strategy *comm, uint64_t bucket, dpb
         host->span(bucket, phase, began_ns, host->now_ns());
 }
 
-static bool ends_bucket(const struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+static bool ends_bucket(const struct dpb_device_strategy *comm, uint64_t bucket,
+                        struct dpb_range piece)
 {
-    return piece.end == pipeline_bucket_length(&comm->base.pipeline, bucket);
+    return piece.end == dpb_pipeline_bucket_length(&comm->base.pipeline, bucket);
 }
 
-static void sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range share)
+static void sum(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range share)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const dpb_dtype type = base->arenas.layout.gradient_type;
     const uint64_t at = arena_at(comm, bucket, share), n = share.end - share.begin;
     const int64_t began_ns = base->host->now_ns();
     const uint32_t self = base->args.rank, n_workers = base->args.n_workers;
     for (uint32_t rank = 0; rank < n_workers; rank++)
-        comm->sources[rank] = rank == self || comm->in_place ? strategy_gradients(base, rank, at)
-                                                             : slot(comm, self, rank, bucket);
-    device_keep(comm,
-                comm->ops->sum(comm->flights[DEVICE_SUMS].lane->queue, type,
-                               strategy_gradients(base, self, at), comm->sources, n_workers, n));
+        comm->sources[rank] = rank == self || comm->in_place
+                                  ? dpb_strategy_gradients(base, rank, at)
+                                  : slot(comm, self, rank, bucket);
+    dpb_device_keep(comm, comm->ops->sum(comm->flights[DPB_DEVICE_SUMS].lane->queue, type,
+                                         dpb_strategy_gradients(base, self, at), comm->sources,
+                                         n_workers, n));
     if (comm->in_place)
         base->host->count_bytes((n_workers - 1) * n * dpb_dtype_size(type));
     report_done(comm, bucket, DPB_PHASE_REDUCE, began_ns);
 }
 
-void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+void dpb_device_sum(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_range share = share_of(comm, base->args.rank, bucket, piece);
     const bool any = share.end > share.begin && base->args.n_workers > 1;
-    if (piece.begin == 0 && device_owns(comm, base->args.rank, bucket))
-        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    if (piece.begin == 0 && dpb_device_owns(comm, base->args.rank, bucket))
+        dpb_signals_span_late_peer(&base->signals, dpb_strategy_workers(base), bucket);
     if (any)
         sum(comm, bucket, share);
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, DEVICE_SUMS, bucket, !any);
+        dpb_device_begun(comm, DPB_DEVICE_SUMS, bucket, !any);
 }
 
-void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+void dpb_device_update(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const struct dpb_range elements =
         comm->scheme.gives_weights ? share_of(comm, base->args.rank, bucket, piece) : piece;
-    const struct piece own = {arena_at(comm, bucket, elements), elements.end - elements.begin};
+    const struct dpb_piece own = {arena_at(comm, bucket, elements), elements.end - elements.begin};
     const bool any = own.n > 0 && comm->status == DPB_OK;
     if (any)
-        device_keep(comm,
-                    strategy_enqueue_update(base, comm->flights[DEVICE_UPDATES].lane->queue, bucket,
-                                            own, strategy_own_gradients(base, own.begin)));
+        dpb_device_keep(comm, dpb_strategy_enqueue_update(
+                                  base, comm->flights[DPB_DEVICE_UPDATES].lane->queue, bucket, own,
+                                  dpb_strategy_own_gradients(base, own.begin)));
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, DEVICE_UPDATES, bucket, !any);
+        dpb_device_begun(comm, DPB_DEVICE_UPDATES, bucket, !any);
 }
 
 /* Before the copy the owners may have waited for a late worker, and then worked for this one. */
-static void report_owners(const struct device_strategy *comm, uint64_t bucket)
+static void report_owners(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     int64_t ready_ns =
-        signals_latest_ns(&base->signals, SIGNAL_READY, strategy_workers(base), bucket);
+        dpb_signals_latest_ns(&base->signals, DPB_SIGNAL_READY, dpb_strategy_workers(base), bucket);
     int64_t reduced_ns = ready_ns;
-    if (!device_owns(comm, base->args.rank, bucket)) /* else the sum has reported it */
-        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    if (!dpb_device_owns(comm, base->args.rank, bucket)) /* else the sum has reported it */
+        dpb_signals_span_late_peer(&base->signals, dpb_strategy_workers(base), bucket);
     for (uint32_t owner = 0; owner < base->args.n_workers; owner++) {
-        struct rank_set one = {owner, 1};
-        if (owner == base->args.rank || !device_owns(comm, owner, bucket))
+        struct dpb_rank_set one = {owner, 1};
+        if (owner == base->args.rank || !dpb_device_owns(comm, owner, bucket))
             continue;
-        int64_t at_ns = signals_latest_ns(&base->signals, SIGNAL_REDUCED, one, bucket);
+        int64_t at_ns = dpb_signals_latest_ns(&base->signals, DPB_SIGNAL_REDUCED, one, bucket);
         reduced_ns = at_ns > reduced_ns ? at_ns : reduced_ns;
     }
     if (reduced_ns > ready_ns)
         base->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, reduced_ns);
 }
 
-static dpb_dtype pulled_type(const struct device_strategy *comm)
+static dpb_dtype pulled_type(const struct dpb_device_strategy *comm)
 {
     const struct dpb_layout *layout = &comm->base.arenas.layout;
     return comm->scheme.gives_weights ? layout->weight_type : layout->gradient_type;
 }
 
-void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+void dpb_device_pull(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece)
 {
-    const struct strategy *base = &comm->base;
+    const struct dpb_strategy *base = &comm->base;
     const size_t size = dpb_dtype_size(pulled_type(comm));
-    void *(*const arena)(const struct strategy *, uint32_t, uint64_t) =
-        comm->scheme.gives_weights ? strategy_weights : strategy_gradients;
+    void *(*const arena)(const struct dpb_strategy *, uint32_t, uint64_t) =
+        comm->scheme.gives_weights ? dpb_strategy_weights : dpb_strategy_gradients;
     bool any = false;
     if (piece.begin == 0)
         report_owners(comm, bucket);
@@ -537,53 +550,54 @@ void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range
         if (owner == base->args.rank || bytes == 0)
             continue;
         const int64_t began_ns = base->host->now_ns();
-        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PULLS].lane->queue,
-                                          arena(base, base->args.rank, at), arena(base, owner, at),
-                                          bytes));
+        dpb_device_keep(comm, comm->ops->copy(comm->flights[DPB_DEVICE_PULLS].lane->queue,
+                                              arena(base, base->args.rank, at),
+                                              arena(base, owner, at), bytes));
         base->host->count_bytes(bytes);
         report_done(comm, bucket, DPB_PHASE_TRANSFER, began_ns);
         any = true;
     }
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, DEVICE_PULLS, bucket, !any);
+        dpb_device_begun(comm, DPB_DEVICE_PULLS, bucket, !any);
 }
 
 /* ---- flights ------------------------------------------------------------------------------- */
 
-const struct stage_flight device_pushed = {DEVICE_PUSHES, DPB_PHASE_TRANSFER,
-                                           "its device to copy gradients to the owners"};
-const struct stage_flight device_summed = {DEVICE_SUMS, DPB_PHASE_REDUCE,
-                                           "its device to sum gradients"};
-const struct stage_flight device_pulled = {DEVICE_PULLS, DPB_PHASE_TRANSFER,
-                                           "its device to copy from the owners"};
-const struct stage_flight device_updated = {DEVICE_UPDATES, DPB_PHASE_UPDATE,
-                                            "its device to update weights"};
+const struct dpb_stage_flight dpb_device_pushed = {DPB_DEVICE_PUSHES, DPB_PHASE_TRANSFER,
+                                                   "its device to copy gradients to the owners"};
+const struct dpb_stage_flight dpb_device_summed = {DPB_DEVICE_SUMS, DPB_PHASE_REDUCE,
+                                                   "its device to sum gradients"};
+const struct dpb_stage_flight dpb_device_pulled = {DPB_DEVICE_PULLS, DPB_PHASE_TRANSFER,
+                                                   "its device to copy from the owners"};
+const struct dpb_stage_flight dpb_device_updated = {DPB_DEVICE_UPDATES, DPB_PHASE_UPDATE,
+                                                    "its device to update weights"};
 
 /* ---- stage: push --------------------------------------------------------------------------- */
 
-bool device_push_due(void *comm_, uint64_t bucket)
+bool dpb_device_push_due(void *comm_, uint64_t bucket)
 {
-    const struct device_strategy *comm = comm_;
-    return device_has_room(comm, DEVICE_PUSHES) && strategy_own_ready(comm_, bucket) &&
+    const struct dpb_device_strategy *comm = comm_;
+    return dpb_device_has_room(comm, DPB_DEVICE_PUSHES) && dpb_strategy_own_ready(comm_, bucket) &&
            full_inbox(comm, bucket) == NONE;
 }
 
 /* The first bucket that has not gone through all stages is here: nothing else is under way. */
-dpb_status device_push_wait(void *comm_, uint64_t bucket)
+dpb_status dpb_device_push_wait(void *comm_, uint64_t bucket)
 {
-    struct device_strategy *comm = comm_;
+    struct dpb_device_strategy *comm = comm_;
     uint32_t owner = full_inbox(comm, bucket);
-    if (!strategy_own_ready(comm, bucket))
-        return strategy_own_wait(comm, bucket);
-    return owner == NONE ? comm->status
-                         : device_wait(comm, bucket, owner, comm->base.arenas.layout.gradient_type,
-                                       "a free slot in the inbox of the bucket's owner");
+    if (!dpb_strategy_own_ready(comm, bucket))
+        return dpb_strategy_own_wait(comm, bucket);
+    return owner == NONE
+               ? comm->status
+               : dpb_device_wait(comm, bucket, owner, comm->base.arenas.layout.gradient_type,
+                                 "a free slot in the inbox of the bucket's owner");
 }
 
-void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
+void dpb_device_push(void *comm_, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct device_strategy *comm = comm_;
-    const struct strategy *base = &comm->base;
+    struct dpb_device_strategy *comm = comm_;
+    const struct dpb_strategy *base = &comm->base;
     size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     bool any = false;
     for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
@@ -591,65 +605,69 @@ void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
         uint64_t bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
-        device_keep(comm, comm->ops->copy(
-                              comm->flights[DEVICE_PUSHES].lane->queue,
-                              slot(comm, owner, base->args.rank, bucket),
-                              strategy_own_gradients(base, arena_at(comm, bucket, share)), bytes));
+        dpb_device_keep(
+            comm, comm->ops->copy(comm->flights[DPB_DEVICE_PUSHES].lane->queue,
+                                  slot(comm, owner, base->args.rank, bucket),
+                                  dpb_strategy_own_gradients(base, arena_at(comm, bucket, share)),
+                                  bytes));
         base->host->count_bytes(bytes);
         any = true;
     }
-    device_begun(comm, DEVICE_PUSHES, bucket, !any);
+    dpb_device_begun(comm, DPB_DEVICE_PUSHES, bucket, !any);
     turn->at = turn->length;
 }
 
 /* ---- stage: sum ---------------------------------------------------------------------------- */
 
 /* A worker that owns nothing of the bucket needs its own gradients alone. */
-static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t bucket)
+static uint32_t missing_gradients(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
     const uint32_t self = comm->base.args.rank;
-    if (!device_owns(comm, self, bucket))
-        return signals_missing(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base),
-                               bucket);
-    return device_missing(comm, comm->in_place ? SIGNAL_READY : SIGNAL_PUSHED, false, bucket);
+    if (!dpb_device_owns(comm, self, bucket))
+        return dpb_signals_missing(&comm->base.signals, DPB_SIGNAL_READY,
+                                   dpb_strategy_self(&comm->base), bucket);
+    return dpb_device_missing(comm, comm->in_place ? DPB_SIGNAL_READY : DPB_SIGNAL_PUSHED, false,
+                              bucket);
 }
 
-bool device_sum_due(void *comm_, uint64_t bucket)
+bool dpb_device_sum_due(void *comm_, uint64_t bucket)
 {
-    const struct device_strategy *comm = comm_;
-    return device_has_room(comm, DEVICE_SUMS) && device_has_room(comm, DEVICE_UPDATES) &&
-           missing_gradients(comm, bucket) == NONE;
+    const struct dpb_device_strategy *comm = comm_;
+    return dpb_device_has_room(comm, DPB_DEVICE_SUMS) &&
+           dpb_device_has_room(comm, DPB_DEVICE_UPDATES) && missing_gradients(comm, bucket) == NONE;
 }
 
-dpb_status device_sum_wait(void *comm_, uint64_t bucket)
+dpb_status dpb_device_sum_wait(void *comm_, uint64_t bucket)
 {
-    struct device_strategy *comm = comm_;
+    struct dpb_device_strategy *comm = comm_;
     uint32_t worker = missing_gradients(comm, bucket);
     if (worker == NONE)
         return comm->status;
     if (comm->in_place)
-        return strategy_wait_ready(&comm->base, (struct rank_set){worker, 1}, bucket);
-    return device_wait(comm, bucket, worker, comm->base.arenas.layout.gradient_type,
-                       "gradients of the peer");
+        return dpb_strategy_wait_ready(&comm->base, (struct dpb_rank_set){worker, 1}, bucket);
+    return dpb_device_wait(comm, bucket, worker, comm->base.arenas.layout.gradient_type,
+                           "gradients of the peer");
 }
 
 /* ---- stage: pull --------------------------------------------------------------------------- */
 
 /* An update may follow in the same stage. */
-bool device_pull_due(void *comm_, uint64_t bucket)
+bool dpb_device_pull_due(void *comm_, uint64_t bucket)
 {
-    const struct device_strategy *comm = comm_;
-    return device_has_room(comm, DEVICE_PULLS) && device_has_room(comm, DEVICE_UPDATES) &&
-           device_missing(comm, SIGNAL_REDUCED, true, bucket) == NONE;
+    const struct dpb_device_strategy *comm = comm_;
+    return dpb_device_has_room(comm, DPB_DEVICE_PULLS) &&
+           dpb_device_has_room(comm, DPB_DEVICE_UPDATES) &&
+           dpb_device_missing(comm, DPB_SIGNAL_REDUCED, true, bucket) == NONE;
 }
 
-dpb_status device_pull_wait(void *comm_, uint64_t bucket)
+dpb_status dpb_device_pull_wait(void *comm_, uint64_t bucket)
 {
-    struct device_strategy *comm = comm_;
-    uint32_t owner = device_missing(comm, SIGNAL_REDUCED, true, bucket);
+    struct dpb_device_strategy *comm = comm_;
+    uint32_t owner = dpb_device_missing(comm, DPB_SIGNAL_REDUCED, true, bucket);
     return owner == NONE
                ? comm->status
-               : device_wait_signal(comm, SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
-                                    comm->scheme.gives_weights ? "new weights from the shard"
-                                                               : "the sum from the bucket's owner");
+               : dpb_device_wait_signal(comm, DPB_SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
+                                        comm->scheme.gives_weights
+                                            ? "new weights from the shard"
+                                            : "the sum from the bucket's owner");
 }

@@ -22,35 +22,35 @@
 
 #include "strategy.h"
 
-enum { DEVICE_IN_FLIGHT = 8 /* buckets of one flight at most */ };
+enum { DPB_DEVICE_IN_FLIGHT = 8 /* buckets of one flight at most */ };
 
-/* Kinds of work, by the number in struct stage_flight. A strategy with a scheme of its own shares
- * the first and names the others itself. */
+/* Kinds of work, by the number in struct dpb_stage_flight. A strategy with a scheme of its own
+ * shares the first and names the others itself. */
 enum {
-    DEVICE_UPDATES, /* after the sum, if owners give weights; else after the pull */
-    DEVICE_PUSHES,  /* gradients to the owners, by `out` */
-    DEVICE_SUMS,    /* by `here` */
-    DEVICE_PULLS,   /* sums or new weights from the owners, by `back` */
-    DEVICE_FLIGHTS = 5
+    DPB_DEVICE_UPDATES, /* after the sum, if owners give weights; else after the pull */
+    DPB_DEVICE_PUSHES,  /* gradients to the owners, by `out` */
+    DPB_DEVICE_SUMS,    /* by `here` */
+    DPB_DEVICE_PULLS,   /* sums or new weights from the owners, by `back` */
+    DPB_DEVICE_FLIGHTS = 5
 };
 
-struct device_lane {
+struct dpb_device_lane {
     struct dpb_queue *queue;
     int64_t idle_since_ns; /* when its earlier work was seen to be finished */
 };
 
 /* One kind of work: the buckets for which it is enqueued, in order. */
-struct device_flight {
-    struct device_lane *lane;
-    struct dpb_event *events[DEVICE_IN_FLIGHT]; /* by bucket, in turn */
-    int64_t began_ns[DEVICE_IN_FLIGHT];
-    bool empty[DEVICE_IN_FLIGHT]; /* there was nothing to do, or it was done at once */
-    enum signal_kind raises;      /* when a bucket has landed; N_SIGNALS: none */
-    uint64_t begun, landed;       /* buckets of this exchange */
+struct dpb_device_flight {
+    struct dpb_device_lane *lane;
+    struct dpb_event *events[DPB_DEVICE_IN_FLIGHT]; /* by bucket, in turn */
+    int64_t began_ns[DPB_DEVICE_IN_FLIGHT];
+    bool empty[DPB_DEVICE_IN_FLIGHT]; /* there was nothing to do, or it was done at once */
+    enum dpb_signal_kind raises;      /* when a bucket has landed; DPB_N_SIGNALS: none */
+    uint64_t begun, landed;           /* buckets of this exchange */
 };
 
 /* How a strategy divides buckets, and how large its inboxes are. */
-struct device_scheme {
+struct dpb_device_scheme {
     /* The elements of the bucket of `length` elements that worker `owner` sums; may be empty. */
     struct dpb_range (*share)(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
                               uint64_t length);
@@ -60,19 +60,19 @@ struct device_scheme {
     bool gives_weights;
 };
 
-struct device_strategy {
-    struct strategy base; /* first */
+struct dpb_device_strategy {
+    struct dpb_strategy base; /* first */
     const struct dpb_queue_ops *ops;
     void *device;
     /* The device is the host: owners sum gradients in the arenas; enqueued work is finished. */
     bool in_place;
-    struct device_scheme scheme;
+    struct dpb_device_scheme scheme;
     uint64_t slot_bytes;
     const void **sources; /* of a sum, by worker */
-    struct device_lane out, here, back;
-    struct device_flight flights[DEVICE_FLIGHTS];
+    struct dpb_device_lane out, here, back;
+    struct dpb_device_flight flights[DPB_DEVICE_FLIGHTS];
     /* NULL; or called for a bucket that has landed, before its signal: how long the work took. */
-    void (*landed)(struct device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns);
+    void (*landed)(struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns);
     dpb_status status; /* the first failure of enqueued work; no more is enqueued then */
     /* The wait under way: for which bucket and purpose, since when, and how often it has polled. */
     uint64_t awaited_bucket;
@@ -85,104 +85,110 @@ struct device_strategy {
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 /* For the hook `needs`: the strategy's arenas are the device's. */
-dpb_status device_strategy_needs(const void *options, struct dpb_comm_needs *needs);
-/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses more
+dpb_status dpb_device_strategy_needs(const void *options, struct dpb_comm_needs *needs);
+/* `open` of a strategy whose struct begins with a struct dpb_device_strategy. Refuses more
  * workers than one sum of the device takes. */
-dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                                size_t bytes, void **comm);
+dpb_status dpb_device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                    size_t bytes, void **comm);
 /* Bytes of device memory that this worker's inbox takes. */
-uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct dpb_comm_args *args,
-                               const struct dpb_layout *layout, uint64_t bucket_elements);
+uint64_t dpb_device_strategy_inbox(const struct dpb_device_scheme *scheme,
+                                   const struct dpb_comm_args *args,
+                                   const struct dpb_layout *layout, uint64_t bucket_elements);
 /* The part of `plan` that is the same: signals, inboxes. The scheme is set. */
-void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
-                          struct dpb_comm_plan *want);
+void dpb_device_strategy_plan(struct dpb_device_strategy *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want);
 /* `bind`, with the flight of each stage, or NULL; reports in the result the way of copies. */
-dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
-                                const struct stage *stages,
-                                const struct stage_flight *const *flights, uint32_t n_stages);
-dpb_status device_strategy_begin(void *comm, const struct dpb_step *step);
-dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
-void device_strategy_close(void *comm); /* accepts NULL */
+dpb_status dpb_device_strategy_bind(struct dpb_device_strategy *comm,
+                                    const struct dpb_arenas *arenas, const struct dpb_stage *stages,
+                                    const struct dpb_stage_flight *const *flights,
+                                    uint32_t n_stages);
+dpb_status dpb_device_strategy_begin(void *comm, const struct dpb_step *step);
+dpb_status dpb_device_strategy_progress(void *comm, int64_t budget_ns);
+void dpb_device_strategy_close(void *comm); /* accepts NULL */
 
 /* The hooks that strategies with a scheme have in common, for their tables of ops. */
-#define DEVICE_STRATEGY_HOOKS                                                               \
-    .load = strategy_load, .begin = device_strategy_begin, .ready = strategy_ready,         \
-    .progress = device_strategy_progress, .end = strategy_end, .publish = strategy_publish, \
-    .close = device_strategy_close
+#define DPB_DEVICE_STRATEGY_HOOKS                                                               \
+    .load = dpb_strategy_load, .begin = dpb_device_strategy_begin, .ready = dpb_strategy_ready, \
+    .progress = dpb_device_strategy_progress, .end = dpb_strategy_end,                          \
+    .publish = dpb_strategy_publish, .close = dpb_device_strategy_close
 
 /* ---- for strategies with a scheme of their own ---------------------------------------------- */
 
 /* Opens the three lanes. */
-dpb_status device_lanes_open(struct device_strategy *comm);
+dpb_status dpb_device_lanes_open(struct dpb_device_strategy *comm);
 /* Assigns this kind of work to the lane. The flight raises the signal when a bucket has landed
- * (N_SIGNALS: none). */
-dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
-                              struct device_lane *lane, enum signal_kind raises);
+ * (DPB_N_SIGNALS: none). */
+dpb_status dpb_device_flight_open(struct dpb_device_strategy *comm, uint32_t flight,
+                                  struct dpb_device_lane *lane, enum dpb_signal_kind raises);
 /* Closes lanes and flights, including those that never were opened. */
-void device_flights_close(struct device_strategy *comm);
+void dpb_device_flights_close(struct dpb_device_strategy *comm);
 /* Reports in the result, if the device is not the host, the way of this worker's copies to and from
  * other owners. Without a scheme all workers are owners. */
-void device_report_ways(const struct device_strategy *comm);
+void dpb_device_report_ways(const struct dpb_device_strategy *comm);
 /* Whether all begun flights have landed. */
-bool device_all_landed(const struct device_strategy *comm);
-/* The event behind the bucket's work, all of which is enqueued (device_begun). */
-struct dpb_event *device_flight_event(const struct device_strategy *comm, uint32_t flight,
-                                      uint64_t bucket);
+bool dpb_device_all_landed(const struct dpb_device_strategy *comm);
+/* The event behind the bucket's work, all of which is enqueued (dpb_device_begun). */
+struct dpb_event *dpb_device_flight_event(const struct dpb_device_strategy *comm, uint32_t flight,
+                                          uint64_t bucket);
 /* Keeps the first failure of enqueueing in comm->status. */
-void device_keep(struct device_strategy *comm, dpb_status status);
-/* For a strategy whose struct begins with a struct device_strategy. A bucket that lands makes
+void dpb_device_keep(struct dpb_device_strategy *comm, dpb_status status);
+/* For a strategy whose struct begins with a struct dpb_device_strategy. A bucket that lands makes
  * room, reports the time of the work and raises the flight's signal. If the work has failed, the
  * failure is kept in comm->status and no signal is raised. */
-extern const struct stage_flight_ops device_flight_ops;
+extern const struct dpb_stage_flight_ops dpb_device_flight_ops;
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 
 /* Whether worker `owner` sums a share of the bucket. */
-bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
+bool dpb_device_owns(const struct dpb_device_strategy *comm, uint32_t owner, uint64_t bucket);
 /* The first worker that has not raised `kind` for the bucket (`owners`: only owners of a part of
  * the bucket count); UINT32_MAX: all have. */
-uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
-                        uint64_t bucket);
+uint32_t dpb_device_missing(const struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
+                            bool owners, uint64_t bucket);
 
 /* Whether the flight has room for one more bucket. */
-bool device_has_room(const struct device_strategy *comm, uint32_t flight);
+bool dpb_device_has_room(const struct dpb_device_strategy *comm, uint32_t flight);
 /* All work for the bucket was enqueued on the flight's queue; `empty`: there is no work. */
-void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty);
+void dpb_device_begun(struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket,
+                      bool empty);
 
 /* The elements of the bucket to work on next, from turn->at on; moves turn->at behind them. On a
  * device: all elements. On the host: as many as fit into a cache, so that a stage ends in time. */
-struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn);
+struct dpb_range dpb_device_piece(const struct dpb_device_strategy *comm,
+                                  struct dpb_stage_turn *turn);
 
 /* Work on a piece, enqueued on a flight's queue. The last piece begins the bucket's flight. A
  * failure is kept in comm->status. */
 /* Sums the own share of the piece into the own gradients. */
-void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
+void dpb_device_sum(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 /* Updates the own share of the piece if owners give weights; else the whole piece. */
-void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
+void dpb_device_update(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 /* Copies the owners' sums or weights of the piece into the own arena. */
-void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
+void dpb_device_pull(struct dpb_device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 
 /* ---- stages and parts of stages that all have ---------------------------------------------- */
 
 /* The first stage: copies own gradients into the owners' inboxes. In place there is no such
  * stage. */
-bool device_push_due(void *comm, uint64_t bucket);
-void device_push(void *comm, uint64_t bucket, struct stage_turn *turn);
-dpb_status device_push_wait(void *comm, uint64_t bucket);
+bool dpb_device_push_due(void *comm, uint64_t bucket);
+void dpb_device_push(void *comm, uint64_t bucket, struct dpb_stage_turn *turn);
+dpb_status dpb_device_push_wait(void *comm, uint64_t bucket);
 /* An owner's sum, when all have handed over their gradients. */
-bool device_sum_due(void *comm, uint64_t bucket);
-dpb_status device_sum_wait(void *comm, uint64_t bucket);
+bool dpb_device_sum_due(void *comm, uint64_t bucket);
+dpb_status dpb_device_sum_wait(void *comm, uint64_t bucket);
 /* Copies from the owners, when all have raised REDUCED. */
-bool device_pull_due(void *comm, uint64_t bucket);
-dpb_status device_pull_wait(void *comm, uint64_t bucket);
-extern const struct stage_flight device_pushed, device_summed, device_pulled, device_updated;
+bool dpb_device_pull_due(void *comm, uint64_t bucket);
+dpb_status dpb_device_pull_wait(void *comm, uint64_t bucket);
+extern const struct dpb_stage_flight dpb_device_pushed, dpb_device_summed, dpb_device_pulled,
+    dpb_device_updated;
 
 /* For stages of a strategy's own: polls for a while, at most until the deadline. `peer` has not
  * done its part; `purpose` names that part in messages. */
-dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
-                       const char *purpose);
+dpb_status dpb_device_wait(struct dpb_device_strategy *comm, uint64_t bucket, uint32_t peer,
+                           dpb_dtype type, const char *purpose);
 /* The same for a signal of the peer's. If the device is the host, the wait sleeps. */
-dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kind, uint32_t peer,
-                              uint64_t bucket, dpb_dtype type, const char *purpose);
+dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
+                                  uint32_t peer, uint64_t bucket, dpb_dtype type,
+                                  const char *purpose);
 
 #endif

@@ -12,8 +12,8 @@
  * Messages of a kind arrive in the order in which they were sent. The kernel alone copies payload,
  * or nothing does.
  *
- * Nothing allocates after mesh_open. One thread at a time. Nothing blocks but mesh_open, mesh_wait
- * and, for a moment, mesh_close.
+ * Nothing allocates after dpb_mesh_open. One thread at a time. Nothing blocks but dpb_mesh_open,
+ * dpb_mesh_wait and, for a moment, dpb_mesh_close.
  */
 #ifndef DPB_PLUGINS_LIB_MESH_H
 #define DPB_PLUGINS_LIB_MESH_H
@@ -21,33 +21,33 @@
 #include "mesh_links.h"
 
 /* Collective over all ranks with links. Both ends of a link name it. */
-dpb_status mesh_open(const struct mesh_args *args, struct mesh **mesh);
+dpb_status dpb_mesh_open(const struct dpb_mesh_args *args, struct dpb_mesh **mesh);
 /* Messages that a link accepts now. */
-uint32_t mesh_room(const struct mesh *mesh, uint32_t link);
+uint32_t dpb_mesh_room(const struct dpb_mesh *mesh, uint32_t link);
 /* Sends a message (there is room). The payload is @borrowed until the link is idle, or until an
  * answer of the peer shows that the message has arrived. */
-void mesh_send(struct mesh *mesh, uint32_t link, const struct mesh_label *label,
-               const void *payload);
+void dpb_mesh_send(struct dpb_mesh *mesh, uint32_t link, const struct dpb_mesh_label *label,
+                   const void *payload);
 /* Sent messages that the kernel (TCP) or the peer (RDMA) has wholly, in their order. */
-uint64_t mesh_sent(const struct mesh *mesh, uint32_t link);
+uint64_t dpb_mesh_sent(const struct dpb_mesh *mesh, uint32_t link);
 /* Whether the kernel or the peer has all sent messages. */
-bool mesh_idle(const struct mesh *mesh, uint32_t link);
+bool dpb_mesh_idle(const struct dpb_mesh *mesh, uint32_t link);
 /* Messages of a kind that have arrived wholly. */
-uint64_t mesh_arrived(const struct mesh *mesh, uint32_t link, uint32_t kind);
+uint64_t dpb_mesh_arrived(const struct dpb_mesh *mesh, uint32_t link, uint32_t kind);
 /* Whether the other end has closed its mesh with `through`, or died where `survives`. */
-bool mesh_left(const struct mesh *mesh, uint32_t link);
+bool dpb_mesh_left(const struct dpb_mesh *mesh, uint32_t link);
 
 /* Does the work that needs no wait, and returns at about until_ns (host->now_ns). *moved: set if
- * bytes arrived, or if more can be sent at once. After an error (message written) only mesh_close
- * may be called. */
-dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved);
-/* Blocks until mesh_move has work, or the doorbell is rung; not at all if the doorbell was rung
+ * bytes arrived, or if more can be sent at once. After an error (message written) only
+ * dpb_mesh_close may be called. */
+dpb_status dpb_mesh_move(struct dpb_mesh *mesh, int64_t until_ns, bool *moved);
+/* Blocks until dpb_mesh_move has work, or the doorbell is rung; not at all if the doorbell was rung
  * since the last wait. With comm.poll it polls for some ms before it sleeps. Notes the wait, and
  * fails as host->poll. */
-dpb_status mesh_wait(struct mesh *mesh, const struct dpb_wait *what);
+dpb_status dpb_mesh_wait(struct dpb_mesh *mesh, const struct dpb_wait *what);
 
 /* `through`: sends the peers a good-bye, so that the close is no failure; RDMA waits until they
  * have the good-bye, a second at most. Accepts NULL. */
-void mesh_close(struct mesh *mesh, bool through);
+void dpb_mesh_close(struct dpb_mesh *mesh, bool through);
 
 #endif

@@ -14,27 +14,28 @@
 
 enum { READS = 2 }; /* of a connection in a pass: a payload, and the header that it follows */
 
-_Static_assert((int)MESH_HEADER_BYTES == (int)TCP_FRAME_BYTES, "a frame's header is a message's");
-_Static_assert((int)MESH_QUEUE == (int)TCP_QUEUE, "a message is a frame of every stream");
+_Static_assert((int)DPB_MESH_HEADER_BYTES == (int)DPB_TCP_FRAME_BYTES,
+               "a frame's header is a message's");
+_Static_assert((int)DPB_MESH_QUEUE == (int)DPB_TCP_QUEUE, "a message is a frame of every stream");
 
 /* One connection. */
 struct stream {
-    struct tcp_sender sender;
-    struct tcp_receiver receiver;
-    struct mesh_label label;      /* of the incoming message */
-    uint64_t arrived[MESH_KINDS]; /* parts that are here */
-    bool left;                    /* its end has come */
+    struct dpb_tcp_sender sender;
+    struct dpb_tcp_receiver receiver;
+    struct dpb_mesh_label label;      /* of the incoming message */
+    uint64_t arrived[DPB_MESH_KINDS]; /* parts that are here */
+    bool left;                        /* its end has come */
     /* As far as epoll has said: neither call on it would return EAGAIN; nothing comes any more. */
     bool readable, writable, hung_up;
 };
 
 struct mesh_tcp {
-    struct mesh_transport base;
+    struct dpb_mesh_transport base;
     const struct dpb_host *host;
-    struct tcp_options options;
+    struct dpb_tcp_options options;
     bool one_machine, survives;
     const int *fds; /* connections that are there already; NULL: none */
-    struct mesh *mesh;
+    struct dpb_mesh *mesh;
     uint32_t n_links, n_streams;
     uint32_t *ranks;        /* by link */
     struct stream *streams; /* [link * n_streams + stream] */
@@ -42,12 +43,12 @@ struct mesh_tcp {
     struct epoll_event *events;
 };
 
-static struct mesh_tcp *tcp_of(struct mesh_transport *transport)
+static struct mesh_tcp *tcp_of(struct dpb_mesh_transport *transport)
 {
     return (struct mesh_tcp *)(void *)transport;
 }
 
-static const struct mesh_tcp *tcp_seen(const struct mesh_transport *transport)
+static const struct mesh_tcp *tcp_seen(const struct dpb_mesh_transport *transport)
 {
     return (const struct mesh_tcp *)(const void *)transport;
 }
@@ -58,7 +59,7 @@ static struct stream *stream_of(const struct mesh_tcp *tcp, uint32_t link, uint3
 }
 
 /* Whole cache lines, the first streams one more. */
-struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n)
+struct dpb_range dpb_mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n)
 {
     uint64_t lines = bytes / DPB_CACHE_LINE + (bytes % DPB_CACHE_LINE != 0);
     uint64_t each = lines / n, more = lines % n;
@@ -74,9 +75,9 @@ static dpb_status broken(const struct mesh_tcp *tcp, uint32_t link, const char *
     if (peer && tcp->survives) {
         for (uint32_t s = 0; s < tcp->n_streams; s++) {
             stream_of(tcp, link, s)->left = true;
-            tcp_sender_drop(&stream_of(tcp, link, s)->sender);
+            dpb_tcp_sender_drop(&stream_of(tcp, link, s)->sender);
         }
-        mesh_leaves(tcp->mesh, link);
+        dpb_mesh_leaves(tcp->mesh, link);
         return DPB_OK;
     }
     return tcp->host->fail(peer ? DPB_PEER : DPB_IO, "%s rank %u: %s", doing, tcp->ranks[link],
@@ -85,40 +86,41 @@ static dpb_status broken(const struct mesh_tcp *tcp, uint32_t link, const char *
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static uint32_t room(const struct mesh_transport *transport, uint32_t link)
+static uint32_t room(const struct dpb_mesh_transport *transport, uint32_t link)
 {
     const struct mesh_tcp *tcp = tcp_seen(transport);
-    uint32_t least = TCP_QUEUE;
+    uint32_t least = DPB_TCP_QUEUE;
     for (uint32_t s = 0; s < tcp->n_streams; s++) {
-        uint32_t left = tcp_sender_room(&stream_of(tcp, link, s)->sender);
+        uint32_t left = dpb_tcp_sender_room(&stream_of(tcp, link, s)->sender);
         least = left < least ? left : least;
     }
     return least;
 }
 
-static void send_message(struct mesh_transport *transport, uint32_t link,
-                         const struct mesh_label *label, const void *payload)
+static void send_message(struct dpb_mesh_transport *transport, uint32_t link,
+                         const struct dpb_mesh_label *label, const void *payload)
 {
     const struct mesh_tcp *tcp = tcp_of(transport);
     for (uint32_t s = 0; s < tcp->n_streams; s++) {
-        struct dpb_range part = mesh_tcp_part(label->bytes, s, tcp->n_streams);
+        struct dpb_range part = dpb_mesh_tcp_part(label->bytes, s, tcp->n_streams);
         const char *from = payload;
-        mesh_write_header(tcp_sender_add(&stream_of(tcp, link, s)->sender,
-                                         from ? from + part.begin : NULL, part.end - part.begin),
-                          label);
+        dpb_mesh_write_header(dpb_tcp_sender_add(&stream_of(tcp, link, s)->sender,
+                                                 from ? from + part.begin : NULL,
+                                                 part.end - part.begin),
+                              label);
     }
 }
 
 static bool sends(const struct stream *stream)
 {
-    return stream->writable && !tcp_sender_idle(&stream->sender);
+    return stream->writable && !dpb_tcp_sender_idle(&stream->sender);
 }
 
 /* *error: errno; 0: none. */
 static void flush(struct stream *stream, int *error, bool *moved)
 {
     uint32_t n_sent;
-    *error = tcp_sender_flush(&stream->sender, &n_sent, &stream->writable);
+    *error = dpb_tcp_sender_flush(&stream->sender, &n_sent, &stream->writable);
     *moved = *moved || n_sent > 0 || sends(stream); /* there is room again, or more goes out */
 }
 
@@ -132,7 +134,7 @@ static void take(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
     for (uint32_t s = 0; s < tcp->n_streams; s++)
         if (stream_of(tcp, link, s)->arrived[kind] < n)
             return;
-    mesh_arrives(tcp->mesh, link, &stream->label);
+    dpb_mesh_arrives(tcp->mesh, link, &stream->label);
 }
 
 static void leave(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
@@ -141,23 +143,23 @@ static void leave(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
     for (uint32_t s = 0; s < tcp->n_streams; s++)
         if (!stream_of(tcp, link, s)->left)
             return;
-    mesh_leaves(tcp->mesh, link);
+    dpb_mesh_leaves(tcp->mesh, link);
 }
 
 static dpb_status begin(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
 {
-    struct mesh_label *label = &stream->label;
+    struct dpb_mesh_label *label = &stream->label;
     void *memory;
-    if (!mesh_read_header(stream->receiver.header, label))
-        return mesh_refuse_bytes(tcp->mesh, link);
-    if (label->kind == MESH_BYE.kind) {
+    if (!dpb_mesh_read_header(stream->receiver.header, label))
+        return dpb_mesh_refuse_bytes(tcp->mesh, link);
+    if (label->kind == DPB_MESH_BYE.kind) {
         leave(tcp, link, stream);
         return DPB_OK;
     }
-    DPB_TRY(mesh_begins(tcp->mesh, link, stream->arrived[label->kind], label, &memory));
+    DPB_TRY(dpb_mesh_begins(tcp->mesh, link, stream->arrived[label->kind], label, &memory));
     uint32_t s = (uint32_t)(stream - stream_of(tcp, link, 0));
-    struct dpb_range part = mesh_tcp_part(label->bytes, s, tcp->n_streams);
-    tcp_receiver_begin(&stream->receiver, (char *)memory + part.begin, part.end - part.begin);
+    struct dpb_range part = dpb_mesh_tcp_part(label->bytes, s, tcp->n_streams);
+    dpb_tcp_receiver_begin(&stream->receiver, (char *)memory + part.begin, part.end - part.begin);
     if (part.end == part.begin)
         take(tcp, link, stream);
     return DPB_OK;
@@ -171,7 +173,7 @@ static bool receives(const struct stream *stream)
 /* The end of the stream may be behind the bytes that were fewer than asked for. */
 static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *moved)
 {
-    struct tcp_news news = tcp_receiver_read(&stream->receiver);
+    struct dpb_tcp_news news = dpb_tcp_receiver_read(&stream->receiver);
     stream->readable = !news.dry || stream->hung_up;
     *moved = *moved || news.bytes > 0 || news.closed;
     if (news.closed || news.error != 0)
@@ -198,7 +200,7 @@ static dpb_status move_stream(struct mesh_tcp *tcp, uint32_t link, struct stream
     if (error != 0 && !stream->left)
         return broken(tcp, link, "sending to", error);
     if (error != 0)
-        tcp_sender_drop(&stream->sender);
+        dpb_tcp_sender_drop(&stream->sender);
     return DPB_OK;
 }
 
@@ -221,7 +223,7 @@ static void look(struct mesh_tcp *tcp)
     }
 }
 
-static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
+static dpb_status move(struct dpb_mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     (void)until_ns; /* a pass is short: each socket once, for the bytes that it holds */
@@ -232,13 +234,13 @@ static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool 
     return DPB_OK;
 }
 
-static uint32_t n_watched(const struct mesh_transport *transport)
+static uint32_t n_watched(const struct dpb_mesh_transport *transport)
 {
     (void)transport;
     return 1;
 }
 
-static bool watch(struct mesh_transport *transport, struct pollfd *fds)
+static bool watch(struct dpb_mesh_transport *transport, struct pollfd *fds)
 {
     const struct mesh_tcp *tcp = tcp_of(transport);
     fds[0] = (struct pollfd){.fd = tcp->epoll, .events = POLLIN};
@@ -260,7 +262,7 @@ static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds
 }
 
 /* The lower of two ranks dials; for a second link the higher one does. */
-static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
+static dpb_status dial_all(struct mesh_tcp *tcp, const struct dpb_mesh_args *args,
                            struct dpb_connect_peer *peers)
 {
     char shape[DPB_SHAPE_BYTES];
@@ -278,7 +280,7 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
         peers[i] = (struct dpb_connect_peer){.rank = args->peers[i].rank,
                                              .dialled = (args->rank < args->peers[i].rank) ==
                                                         (args->peers[i].number == 0)};
-    DPB_TRY(tcp_connect(tcp->host, &tcp->options, tcp->one_machine, &party));
+    DPB_TRY(dpb_tcp_connect(tcp->host, &tcp->options, tcp->one_machine, &party));
     for (uint32_t i = 0; i < args->n_peers; i++)
         take_connections(tcp, i, peers[i].fds);
     return DPB_OK;
@@ -298,8 +300,8 @@ static dpb_status watch_all(struct mesh_tcp *tcp)
                                   strerror(errno));
 }
 
-static dpb_status connect_all(struct mesh_transport *transport, const struct mesh_args *args,
-                              struct mesh *mesh)
+static dpb_status connect_all(struct dpb_mesh_transport *transport,
+                              const struct dpb_mesh_args *args, struct dpb_mesh *mesh)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     tcp->mesh = mesh;
@@ -323,23 +325,23 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
 
 static void say_bye(struct mesh_tcp *tcp, uint32_t link)
 {
-    const struct mesh_label label = MESH_BYE;
-    for (uint32_t s = 0; s < tcp->n_streams && room(&tcp->base, link) == TCP_QUEUE; s++) {
-        uint8_t header[TCP_FRAME_BYTES];
-        mesh_write_header(header, &label);
+    const struct dpb_mesh_label label = DPB_MESH_BYE;
+    for (uint32_t s = 0; s < tcp->n_streams && room(&tcp->base, link) == DPB_TCP_QUEUE; s++) {
+        uint8_t header[DPB_TCP_FRAME_BYTES];
+        dpb_mesh_write_header(header, &label);
         (void)!send(stream_of(tcp, link, s)->sender.fd, header, sizeof header,
                     MSG_NOSIGNAL | MSG_DONTWAIT);
     }
 }
 
-static void close_all(struct mesh_transport *transport, bool through)
+static void close_all(struct dpb_mesh_transport *transport, bool through)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     for (uint32_t link = 0; link < tcp->n_links; link++) {
         if (through)
             say_bye(tcp, link);
         for (uint32_t s = 0; s < tcp->n_streams; s++)
-            tcp_close_stream(stream_of(tcp, link, s)->sender.fd);
+            dpb_tcp_close_stream(stream_of(tcp, link, s)->sender.fd);
     }
     if (tcp->epoll >= 0)
         close(tcp->epoll);
@@ -349,16 +351,16 @@ static void close_all(struct mesh_transport *transport, bool through)
     free(tcp);
 }
 
-static const struct mesh_transport_ops tcp_ops = {.connect = connect_all,
-                                                  .room = room,
-                                                  .send = send_message,
-                                                  .move = move,
-                                                  .n_watched = n_watched,
-                                                  .watch = watch,
-                                                  .close = close_all};
+static const struct dpb_mesh_transport_ops tcp_ops = {.connect = connect_all,
+                                                      .room = room,
+                                                      .send = send_message,
+                                                      .move = move,
+                                                      .n_watched = n_watched,
+                                                      .watch = watch,
+                                                      .close = close_all};
 
 static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *values,
-                         struct mesh_transport **transport)
+                         struct dpb_mesh_transport **transport)
 {
     struct mesh_tcp *tcp = malloc(sizeof *tcp);
     if (!tcp)
@@ -371,16 +373,16 @@ static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *val
     return DPB_OK;
 }
 
-dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
-                           bool one_machine, struct mesh_transport **transport)
+dpb_status dpb_mesh_tcp_create(const struct dpb_host *host, const struct dpb_tcp_options *options,
+                               bool one_machine, struct dpb_mesh_transport **transport)
 {
     const struct mesh_tcp values = {
         .options = *options, .one_machine = one_machine, .n_streams = (uint32_t)options->streams};
     return create(host, &values, transport);
 }
 
-dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
-                                     const int *fds, struct mesh_transport **transport)
+dpb_status dpb_mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
+                                         const int *fds, struct dpb_mesh_transport **transport)
 {
     const struct mesh_tcp values = {.fds = fds, .n_streams = n_streams};
     return create(host, &values, transport);

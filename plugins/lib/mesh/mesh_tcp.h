@@ -11,15 +11,15 @@
 #include "tcp_connect.h"
 
 /* @owned: its `close`. The options are copied; their strings stay until then. */
-dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
-                           bool one_machine, struct mesh_transport **transport);
+dpb_status dpb_mesh_tcp_create(const struct dpb_host *host, const struct dpb_tcp_options *options,
+                               bool one_machine, struct dpb_mesh_transport **transport);
 /* The same over existing connections, n_streams a link (tests). `fds` is @borrowed until
  * `connect`, which takes ownership of the connections. */
-dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
-                                     const int *fds, struct mesh_transport **transport);
+dpb_status dpb_mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
+                                         const int *fds, struct dpb_mesh_transport **transport);
 
 /* The part of a message of `bytes` that stream s of n carries. All ranks derive it from the
  * label. */
-struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n);
+struct dpb_range dpb_mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n);
 
 #endif

@@ -141,9 +141,9 @@ struct sum {
     }
 static const struct {
     const char *call, *test, *purpose;
-} kinds[] = {[MPI_KIND_SUM] = KIND("MPI_Iallreduce", "MPI's all-reduce"),
-             [MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
-             [MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather")};
+} kinds[] = {[DPB_MPI_KIND_SUM] = KIND("MPI_Iallreduce", "MPI's all-reduce"),
+             [DPB_MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
+             [DPB_MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather")};
 
 /* The slices of n elements, by position. MPI reads both arrays until the call that got them is
  * complete. */
@@ -153,8 +153,8 @@ struct cut {
 };
 
 struct mpi_sums {
-    struct sums base;
-    struct mpi_sums_args args;
+    struct dpb_sums base;
+    struct dpb_mpi_sums_args args;
     MPI_Comm comm; /* MPI_COMM_NULL: of no group */
     MPI_Op op;
     MPI_Datatype type;
@@ -201,7 +201,7 @@ static const struct cut *cut_of(struct mpi_sums *sums, uint64_t n)
     cut->lengths = sums->places + (second ? 2 * n_members : 0);
     cut->begins = cut->lengths + n_members;
     for (uint32_t i = 0; i < n_members; i++) {
-        const struct dpb_range slice = slice_of(n, i, n_members);
+        const struct dpb_range slice = dpb_slice_of(n, i, n_members);
         cut->lengths[i] = (int)(slice.end - slice.begin);
         cut->begins[i] = (int)slice.begin;
     }
@@ -210,11 +210,11 @@ static const struct cut *cut_of(struct mpi_sums *sums, uint64_t n)
 
 static int begin_sum(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
 {
-    if (sums->args.kind == MPI_KIND_SUM)
+    if (sums->args.kind == DPB_MPI_KIND_SUM)
         return MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm,
                               request);
     const struct cut *cut = cut_of(sums, n);
-    if (sums->args.kind == MPI_KIND_SUM_SLICES)
+    if (sums->args.kind == DPB_MPI_KIND_SUM_SLICES)
         return MPI_Ireduce_scatter(MPI_IN_PLACE, data, cut->lengths, sums->type, sums->op,
                                    sums->comm, request);
     return MPI_Iallgatherv(MPI_IN_PLACE, 0, sums->type, data, cut->lengths, cut->begins, sums->type,
@@ -226,7 +226,7 @@ static uint64_t name_of(const struct mpi_sums *sums, uint64_t bucket)
     return sums->args.names ? sums->args.names[bucket] : bucket;
 }
 
-static void post(struct sums *base, uint64_t begin, uint64_t n)
+static void post(struct dpb_sums *base, uint64_t begin, uint64_t n)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
     struct sum *sum = &sums->sums[sums->base.posted];
@@ -246,19 +246,19 @@ static void post(struct sums *base, uint64_t begin, uint64_t n)
 
 static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
-    const struct mpi_sums_args *args = &sums->args;
+    const struct dpb_mpi_sums_args *args = &sums->args;
     host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
                host->now_ns());
-    host->count_bytes(slices_sent(sum->n, args->position, args->n_members) *
-                      dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
+    host->count_bytes(dpb_slices_sent(sum->n, args->position, args->n_members) *
+                      dpb_dtype_size(args->type) * (args->kind == DPB_MPI_KIND_SUM ? 2 : 1));
 }
 
-static dpb_status move(struct sums *base, int64_t until_ns, bool *moved)
+static dpb_status move(struct dpb_sums *base, int64_t until_ns, bool *moved)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
     (void)until_ns;
     *moved = false;
-    while (sums->status == DPB_OK && !sums_idle(&sums->base)) {
+    while (sums->status == DPB_OK && !dpb_sums_idle(&sums->base)) {
         struct sum *oldest = &sums->sums[sums->base.finished];
         int complete = 0, code = MPI_Test(&oldest->request, &complete, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
@@ -273,7 +273,7 @@ static dpb_status move(struct sums *base, int64_t until_ns, bool *moved)
     return sums->status;
 }
 
-static dpb_status wait(struct sums *base)
+static dpb_status wait(struct dpb_sums *base)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
     const struct sum *oldest = &sums->sums[sums->base.finished];
@@ -283,7 +283,7 @@ static dpb_status wait(struct sums *base)
                                   .peer = UINT32_MAX,
                                   .purpose = kinds[sums->args.kind].purpose};
     DPB_TRY(sums->status);
-    assert(!sums_idle(&sums->base));
+    assert(!dpb_sums_idle(&sums->base));
     if (sums->waiting_ns == 0)
         host->note("wait_peer", what.bucket, UINT32_MAX);
     DPB_TRY(host->patience(&what, &sums->waiting_ns));
@@ -310,8 +310,8 @@ static dpb_status sums_check_length(uint64_t n_elements)
 
 static dpb_status make_comm(struct mpi_sums *sums)
 {
-    const struct mpi_sums_args *args = &sums->args;
-    int group = args->group == MPI_NO_GROUP ? MPI_UNDEFINED : args->group;
+    const struct dpb_mpi_sums_args *args = &sums->args;
+    int group = args->group == DPB_MPI_NO_GROUP ? MPI_UNDEFINED : args->group;
     int code = MPI_Comm_split(MPI_COMM_WORLD, group, (int)args->position, &sums->comm);
     if (code != MPI_SUCCESS)
         return fail(DPB_FAILED, code, "MPI_Comm_split");
@@ -330,15 +330,15 @@ static dpb_status make_comm(struct mpi_sums *sums)
 }
 
 /* The bytes of two cuts: a length and a begin for each member. */
-static size_t places_bytes(const struct mpi_sums_args *args)
+static size_t places_bytes(const struct dpb_mpi_sums_args *args)
 {
-    return args->kind == MPI_KIND_SUM ? 0 : 4 * args->n_members * sizeof(int);
+    return args->kind == DPB_MPI_KIND_SUM ? 0 : 4 * args->n_members * sizeof(int);
 }
 
-static void destroy(struct sums *base)
+static void destroy(struct dpb_sums *base)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
-    if (!sums_idle(&sums->base) || sums->status != DPB_OK)
+    if (!dpb_sums_idle(&sums->base) || sums->status != DPB_OK)
         _exit(1); /* mpi.h; the message is written */
     if (sums->op != MPI_OP_NULL && sums->op != MPI_SUM)
         MPI_Op_free(&sums->op);
@@ -349,21 +349,22 @@ static void destroy(struct sums *base)
     host->release(sums, sizeof *sums);
 }
 
-static const struct sums_ops ops = {.post = post, .move = move, .wait = wait, .destroy = destroy};
+static const struct dpb_sums_ops ops = {
+    .post = post, .move = move, .wait = wait, .destroy = destroy};
 
-static dpb_status sums_create(const struct mpi_sums_args *args, struct sums **made)
+static dpb_status sums_create(const struct dpb_mpi_sums_args *args, struct dpb_sums **made)
 {
     struct mpi_sums *sums = host->alloc(sizeof *sums);
     if (!sums)
         return DPB_NO_MEMORY;
-    sums->base = (struct sums){.ops = &ops, .window = UINT64_MAX};
+    sums->base = (struct dpb_sums){.ops = &ops, .window = UINT64_MAX};
     sums->args = *args;
     sums->comm = MPI_COMM_NULL;
     sums->op = MPI_OP_NULL;
     sums->sums = host->alloc(args->n_buckets * sizeof *sums->sums);
-    if (args->kind != MPI_KIND_SUM)
+    if (args->kind != DPB_MPI_KIND_SUM)
         sums->places = host->alloc(places_bytes(args));
-    const bool has_memory = sums->sums && (sums->places || args->kind == MPI_KIND_SUM);
+    const bool has_memory = sums->sums && (sums->places || args->kind == DPB_MPI_KIND_SUM);
     dpb_status status = has_memory ? make_comm(sums) : DPB_NO_MEMORY;
     if (status != DPB_OK) {
         destroy(&sums->base);
@@ -373,13 +374,13 @@ static dpb_status sums_create(const struct mpi_sums_args *args, struct sums **ma
     return DPB_OK;
 }
 
-static const struct mpi_library library = {.versions = versions,
-                                           .open = process_open,
-                                           .close = process_close,
-                                           .check_length = sums_check_length,
-                                           .create = sums_create};
+static const struct dpb_mpi_library library = {.versions = versions,
+                                               .open = process_open,
+                                               .close = process_close,
+                                               .check_length = sums_check_length,
+                                               .create = sums_create};
 
-DPB_EXPORT object_entry dpb_mpi_library;
+DPB_EXPORT dpb_object_entry dpb_mpi_library;
 
 const void *dpb_mpi_library(const struct dpb_host *given)
 {

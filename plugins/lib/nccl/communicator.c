@@ -52,7 +52,7 @@ bool nccl_set_up(const struct dpb_host *host)
 /* ---- errors -------------------------------------------------------------------------------- */
 
 /* NCCL takes host and bus for the identity of a GPU. */
-static dpb_status fail_shared(const struct communicator *communicator, const char *detail)
+static dpb_status fail_shared(const struct dpb_communicator *communicator, const char *detail)
 {
     return communicator->host->fail(DPB_USAGE,
                                     "NCCL takes each GPU for one worker: %s; give every worker its "
@@ -62,8 +62,8 @@ static dpb_status fail_shared(const struct communicator *communicator, const cha
 }
 
 /* `call` has failed, or the work that it began. */
-static dpb_status fail(const struct communicator *communicator, const char *call, ncclResult_t code,
-                       const struct dpb_wait *what)
+static dpb_status fail(const struct dpb_communicator *communicator, const char *call,
+                       ncclResult_t code, const struct dpb_wait *what)
 {
     const char *detail = ncclGetLastError(communicator->nccl);
     char where[96] = "";
@@ -79,7 +79,8 @@ static dpb_status fail(const struct communicator *communicator, const char *call
         where, ncclGetErrorString(code), detail && detail[0] ? ": " : "", detail ? detail : "");
 }
 
-dpb_status communicator_look(const struct communicator *communicator, const struct dpb_wait *what)
+dpb_status communicator_look(const struct dpb_communicator *communicator,
+                             const struct dpb_wait *what)
 {
     ncclResult_t state = ncclSuccess;
     ncclResult_t code = ncclCommGetAsyncError(communicator->nccl, &state);
@@ -92,7 +93,7 @@ dpb_status communicator_look(const struct communicator *communicator, const stru
 
 /* `call` has returned `code`: blocks until NCCL has finished the call. A call for work on a stream
  * is finished when the work is in the stream. */
-static dpb_status finish(const struct communicator *communicator, const char *call,
+static dpb_status finish(const struct dpb_communicator *communicator, const char *call,
                          ncclResult_t code, const struct dpb_wait *what)
 {
     int64_t begin_ns = 0;
@@ -148,7 +149,7 @@ static dpb_status settle_ctas(const char *option, int64_t ctas, const char *vari
     return DPB_OK;
 }
 
-dpb_status communicator_settle_options(const struct nccl_options *options,
+dpb_status communicator_settle_options(const struct dpb_nccl_options *options,
                                        const struct dpb_comm_args *job)
 {
     const struct dpb_host *host = nccl_host;
@@ -156,14 +157,14 @@ dpb_status communicator_settle_options(const struct nccl_options *options,
     if (options->max_ctas > 0 && options->min_ctas > options->max_ctas)
         return host->fail(DPB_USAGE, "comm.min_ctas = %lld is more than comm.max_ctas = %lld",
                           (long long)options->min_ctas, (long long)options->max_ctas);
-    if (options->host_ids == HOST_IDS_RANK)
+    if (options->host_ids == DPB_HOST_IDS_RANK)
         snprintf(host_id, sizeof host_id, "dpbench-rank-%u", job->rank);
     DPB_TRY(settle_ctas("min_ctas", options->min_ctas, "NCCL_MIN_CTAS"));
     DPB_TRY(settle_ctas("max_ctas", options->max_ctas, "NCCL_MAX_CTAS"));
     DPB_TRY(settle_variable("algo", algo_words[options->algo], "NCCL_ALGO"));
     DPB_TRY(settle_variable("proto", proto_words[options->proto], "NCCL_PROTO"));
     DPB_TRY(settle_variable("host_ids", host_id, "NCCL_HOSTID"));
-    if (options->host_ids == HOST_IDS_RANK && job->rank == 0)
+    if (options->host_ids == DPB_HOST_IDS_RANK && job->rank == 0)
         host->warn(
             "nccl_host_ids",
             "comm.host_ids = rank: NCCL takes every worker for a machine of its own and goes by "
@@ -195,13 +196,13 @@ static void write_settings(char *text, size_t bytes)
              variable_or_auto("NCCL_ALGO"), variable_or_auto("NCCL_PROTO"));
 }
 
-static uint32_t rank_of(const struct nccl_group *group, uint32_t position)
+static uint32_t rank_of(const struct dpb_nccl_group *group, uint32_t position)
 {
     return group->ranks ? group->ranks[position] : position;
 }
 
-static dpb_status agree(const struct communicator *communicator, const struct nccl_group *group,
-                        struct card *card)
+static dpb_status agree(const struct dpb_communicator *communicator,
+                        const struct dpb_nccl_group *group, struct card *card)
 {
     static uint32_t n_opened;
     const struct dpb_host *host = communicator->host;
@@ -226,15 +227,15 @@ static dpb_status agree(const struct communicator *communicator, const struct nc
     return DPB_OK;
 }
 
-dpb_status communicator_open(const struct nccl_options *options, const struct nccl_group *group,
-                             struct communicator *made)
+dpb_status communicator_open(const struct dpb_nccl_options *options,
+                             const struct dpb_nccl_group *group, struct dpb_communicator *made)
 {
     static const char call[] = "ncclCommInitRankConfig";
     const struct dpb_wait what = {
         .bucket = UINT64_MAX, .peer = UINT32_MAX, .purpose = "NCCL to connect the workers"};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     struct card card;
-    *made = (struct communicator){.host = nccl_host};
+    *made = (struct dpb_communicator){.host = nccl_host};
     DPB_TRY(agree(made, group, &card));
     config.blocking = 0;
     config.commName = "dpbench";
@@ -266,13 +267,14 @@ ncclDataType_t nccl_type_of(dpb_dtype type)
     }
 }
 
-static char *element_at(const struct nccl_range *range, uint64_t i)
+static char *element_at(const struct dpb_nccl_range *range, uint64_t i)
 {
     return (char *)range->memory + i * dpb_dtype_size(range->type);
 }
 
-dpb_status communicator_all_reduce(const struct communicator *communicator, struct dpb_queue *queue,
-                                   const struct nccl_range *range, const struct dpb_wait *what)
+dpb_status communicator_all_reduce(const struct dpb_communicator *communicator,
+                                   struct dpb_queue *queue, const struct dpb_nccl_range *range,
+                                   const struct dpb_wait *what)
 {
     ncclResult_t code =
         ncclAllReduce(range->memory, range->memory, range->n, nccl_type_of(range->type), ncclSum,
@@ -281,8 +283,8 @@ dpb_status communicator_all_reduce(const struct communicator *communicator, stru
 }
 
 /* This rank's number, and whether every rank has a slice, of equal length. */
-static dpb_status look_at_slices(const struct communicator *communicator,
-                                 const struct nccl_range *range, uint32_t n_slices, int *rank,
+static dpb_status look_at_slices(const struct dpb_communicator *communicator,
+                                 const struct dpb_nccl_range *range, uint32_t n_slices, int *rank,
                                  bool *equal)
 {
     int n_ranks = 0;
@@ -318,15 +320,15 @@ static ncclResult_t gather_slice(void *memory, size_t n, ncclDataType_t type, in
 }
 
 /* A group that has begun is ended, whatever fails in it. */
-static dpb_status for_slices(const struct communicator *communicator, slice_call *call,
-                             struct dpb_queue *queue, const struct nccl_range *range,
+static dpb_status for_slices(const struct dpb_communicator *communicator, slice_call *call,
+                             struct dpb_queue *queue, const struct dpb_nccl_range *range,
                              uint32_t n_slices, const struct dpb_wait *what)
 {
     ncclResult_t code = ncclGroupStart();
     if (code != ncclSuccess)
         return fail(communicator, "ncclGroupStart", code, what);
     for (uint32_t i = 0; i < n_slices && is_under_way(code); i++) {
-        struct dpb_range slice = slice_of(range->n, i, n_slices);
+        struct dpb_range slice = dpb_slice_of(range->n, i, n_slices);
         if (slice.end > slice.begin)
             code = call(element_at(range, slice.begin), slice.end - slice.begin,
                         nccl_type_of(range->type), (int)i, communicator->nccl, (cudaStream_t)queue);
@@ -335,8 +337,8 @@ static dpb_status for_slices(const struct communicator *communicator, slice_call
     return finish(communicator, "a group of NCCL's", is_under_way(code) ? ended : code, what);
 }
 
-dpb_status communicator_reduce_slices(const struct communicator *communicator,
-                                      struct dpb_queue *queue, const struct nccl_range *range,
+dpb_status communicator_reduce_slices(const struct dpb_communicator *communicator,
+                                      struct dpb_queue *queue, const struct dpb_nccl_range *range,
                                       uint32_t n_slices, const struct dpb_wait *what)
 {
     uint64_t n = range->n / n_slices;
@@ -351,8 +353,8 @@ dpb_status communicator_reduce_slices(const struct communicator *communicator,
     return finish(communicator, "ncclReduceScatter", code, what);
 }
 
-dpb_status communicator_gather_slices(const struct communicator *communicator,
-                                      struct dpb_queue *queue, const struct nccl_range *range,
+dpb_status communicator_gather_slices(const struct dpb_communicator *communicator,
+                                      struct dpb_queue *queue, const struct dpb_nccl_range *range,
                                       uint32_t n_slices, const struct dpb_wait *what)
 {
     uint64_t n = range->n / n_slices;
@@ -369,7 +371,7 @@ dpb_status communicator_gather_slices(const struct communicator *communicator,
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-void communicator_abort(struct communicator *communicator)
+void communicator_abort(struct dpb_communicator *communicator)
 {
     if (communicator->nccl)
         ncclCommAbort(communicator->nccl);
@@ -378,7 +380,7 @@ void communicator_abort(struct communicator *communicator)
 
 /* NCCL's work behind the last kernels, such as sends to a slower peer, must end before the
  * communicator may go. */
-void communicator_close(struct communicator *communicator)
+void communicator_close(struct dpb_communicator *communicator)
 {
     static const int64_t grace_ns = 1000000000;
     if (!communicator->nccl)

@@ -2,17 +2,17 @@
 #include "lib/nccl/communicator.h"
 #include "lib/object/object.h"
 
-static struct nccl_library library = {.versions = nccl_versions,
-                                      .settle_options = communicator_settle_options,
-                                      .open = communicator_open,
-                                      .look = communicator_look,
-                                      .all_reduce = communicator_all_reduce,
-                                      .reduce_slices = communicator_reduce_slices,
-                                      .gather_slices = communicator_gather_slices,
-                                      .abort = communicator_abort,
-                                      .close = communicator_close};
+static struct dpb_nccl_library library = {.versions = nccl_versions,
+                                          .settle_options = communicator_settle_options,
+                                          .open = communicator_open,
+                                          .look = communicator_look,
+                                          .all_reduce = communicator_all_reduce,
+                                          .reduce_slices = communicator_reduce_slices,
+                                          .gather_slices = communicator_gather_slices,
+                                          .abort = communicator_abort,
+                                          .close = communicator_close};
 
-DPB_EXPORT object_entry dpb_nccl_library;
+DPB_EXPORT dpb_object_entry dpb_nccl_library;
 
 const void *dpb_nccl_library(const struct dpb_host *host)
 {

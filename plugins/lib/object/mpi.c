@@ -3,11 +3,11 @@
 
 #include "lib/object/object.h"
 
-dpb_status mpi_load(const struct dpb_host *host, const struct mpi_library **library)
+dpb_status dpb_mpi_load(const struct dpb_host *host, const struct dpb_mpi_library **library)
 {
     static const void *loaded;
     if (!loaded)
-        DPB_TRY(object_load(host, "libdpbench-mpi.so", "MPI", "dpb_mpi_library", &loaded));
+        DPB_TRY(dpb_object_load(host, "libdpbench-mpi.so", "MPI", "dpb_mpi_library", &loaded));
     *library = loaded;
     return DPB_OK;
 }

@@ -27,30 +27,30 @@
 #include "dpbench/plugin.h"
 #include "lib/strategy/sums.h"
 
-enum { MPI_NO_GROUP = -1 };
+enum { DPB_MPI_NO_GROUP = -1 };
 
 /* The contents of a posted range afterwards. Slices are slices.h's, one a position. */
-enum mpi_kind {
-    MPI_KIND_SUM,        /* the sum, on all members: MPI_Iallreduce */
-    MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, undefined behind that sum:
+enum dpb_mpi_kind {
+    DPB_MPI_KIND_SUM,        /* the sum, on all members: MPI_Iallreduce */
+    DPB_MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, undefined behind that sum:
                             MPI_Ireduce_scatter */
-    MPI_KIND_GIVE_SLICES /* each member's slice, on all members: MPI_Iallgatherv */
+    DPB_MPI_KIND_GIVE_SLICES /* each member's slice, on all members: MPI_Iallgatherv */
 };
 
-struct mpi_sums_args {
-    enum mpi_kind kind;
+struct dpb_mpi_sums_args {
+    enum dpb_mpi_kind kind;
     void *arena;        /* of gradients, or of the slices to give; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
     uint64_t n_buckets; /* posted in an exchange */
     /* The buckets' names in spans and messages; NULL: their numbers. @borrowed until destroy. */
     const uint64_t *names;
-    /* Workers with the same number sum together; MPI_NO_GROUP: this worker takes part in no sum.
-     * Positions in a group are 0 .. n_members - 1. */
+    /* Workers with the same number sum together; DPB_MPI_NO_GROUP: this worker takes part in no
+     * sum. Positions in a group are 0 .. n_members - 1. */
     int32_t group;
     uint32_t position, n_members;
 };
 
-struct mpi_library {
+struct dpb_mpi_library {
     const struct dpb_library *versions; /* ended by name = NULL */
     /* Initialises MPI, once a process. Refuses by name a thread level that is not offered, and a
      * world other than the job's workers. */
@@ -62,11 +62,11 @@ struct mpi_library {
      * have place; slices have at most two different lengths. `move` reports a finished sum's span
      * and counts its bytes. MPI offers nothing to sleep on, so `wait` polls a few times, yields the
      * core, and returns. */
-    dpb_status (*create)(const struct mpi_sums_args *args, struct sums **sums);
+    dpb_status (*create)(const struct dpb_mpi_sums_args *args, struct dpb_sums **sums);
 };
 
 /* Loads the object, once a process. Refuses, and names the missing part, if the object was not
  * built or libmpi is missing. */
-dpb_status mpi_load(const struct dpb_host *host, const struct mpi_library **library);
+dpb_status dpb_mpi_load(const struct dpb_host *host, const struct dpb_mpi_library **library);
 
 #endif

@@ -3,16 +3,16 @@
 
 #include "lib/object/object.h"
 
-const char *const nccl_algos[] = {"auto",          "ring", "tree",      "collnet_direct",
-                                  "collnet_chain", "nvls", "nvls_tree", NULL};
-const char *const nccl_protos[] = {"auto", "ll", "ll128", "simple", NULL};
-const char *const nccl_host_ids[] = {"machine", "rank", NULL};
+const char *const dpb_nccl_algos[] = {"auto",          "ring", "tree",      "collnet_direct",
+                                      "collnet_chain", "nvls", "nvls_tree", NULL};
+const char *const dpb_nccl_protos[] = {"auto", "ll", "ll128", "simple", NULL};
+const char *const dpb_nccl_host_ids[] = {"machine", "rank", NULL};
 
-dpb_status nccl_load(const struct dpb_host *host, const struct nccl_library **library)
+dpb_status dpb_nccl_load(const struct dpb_host *host, const struct dpb_nccl_library **library)
 {
     static const void *loaded;
     if (!loaded)
-        DPB_TRY(object_load(host, "libdpbench-nccl.so", "NCCL", "dpb_nccl_library", &loaded));
+        DPB_TRY(dpb_object_load(host, "libdpbench-nccl.so", "NCCL", "dpb_nccl_library", &loaded));
     *library = loaded;
     return DPB_OK;
 }

@@ -19,10 +19,10 @@ static bool find_object(const char *file, char path[PATH_MAX])
     return n < PATH_MAX && access(path, F_OK) == 0;
 }
 
-dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
-                       const char *symbol, const void **table)
+dpb_status dpb_object_load(const struct dpb_host *host, const char *file, const char *what,
+                           const char *symbol, const void **table)
 {
-    object_entry *entry = NULL;
+    dpb_object_entry *entry = NULL;
     char path[PATH_MAX];
     if (!find_object(file, path))
         return host->fail(DPB_UNSUPPORTED,

@@ -8,12 +8,12 @@
 #include "dpbench/host.h"
 
 /* The object's one symbol: returns its table of functions; NULL after host->fail. */
-typedef const void *object_entry(const struct dpb_host *host);
+typedef const void *dpb_object_entry(const struct dpb_host *host);
 
 /* Loads `file` from the directory of the calling plugin, for as long as the process lives, and
- * calls its `symbol`, an object_entry. Refuses if the file is missing or cannot be loaded; `what`
- * is the library's name in the message. */
-dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
-                       const char *symbol, const void **table);
+ * calls its `symbol`, a dpb_object_entry. Refuses if the file is missing or cannot be loaded;
+ * `what` is the library's name in the message. */
+dpb_status dpb_object_load(const struct dpb_host *host, const char *file, const char *what,
+                           const char *symbol, const void **table);
 
 #endif

@@ -5,20 +5,20 @@
  * checkpoint.
  *
  * The function is called once a step for each bucket, when the own gradients are final. It fills
- * bucket->message, calls reduce_gather or reduce_sum with another function, and returns. The other
- * function is called when the messages of all workers are here. It leaves the sum of all workers'
- * gradients in bucket->gradients, or begins the next exchange in the same way:
+ * bucket->message, calls dpb_reduce_gather or dpb_reduce_sum with another function, and returns.
+ * The other function is called when the messages of all workers are here. It leaves the sum of all
+ * workers' gradients in bucket->gradients, or begins the next exchange in the same way:
  *
- *     static dpb_status take(struct reduce_bucket *bucket)
+ *     static dpb_status take(struct dpb_reduce_bucket *bucket)
  *     {
  *         memcpy(bucket->gradients, bucket->message, bucket->n * sizeof(float));
  *         return DPB_OK;
  *     }
  *
- *     static dpb_status exact(struct reduce_bucket *bucket)
+ *     static dpb_status exact(struct dpb_reduce_bucket *bucket)
  *     {
  *         memcpy(bucket->message, bucket->gradients, bucket->n * sizeof(float));
- *         return reduce_sum(bucket, bucket->n, take);
+ *         return dpb_reduce_sum(bucket, bucket->n, take);
  *     }
  *
  * All workers must leave the same bits, so they take the messages in the order of the ranks. All
@@ -38,12 +38,12 @@
 #include "dpbench/plugin.h"
 
 /* One worker's message. Another process may write to it: load a value once, then check it. */
-struct reduce_message {
+struct dpb_reduce_message {
     const void *content; /* aligned to a cache line */
     uint64_t bytes;      /* at most reduce_strategy.message_bytes */
 };
 
-struct reduce_bucket {
+struct dpb_reduce_bucket {
     const struct dpb_host *host;
     const void *options;       /* the plugin's */
     uint64_t step;             /* from 1 since weights were loaded; a checkpoint has the number */
@@ -52,21 +52,22 @@ struct reduce_bucket {
     float *gradients; /* n: first the own, in the end the sum over all workers */
     float *residual;  /* n, of this worker; zeros after weights were loaded; NULL: none wanted */
     float *state;     /* likewise, reduce_strategy.state_elements elements */
-    void *message;    /* room for the own next message; after a reduce_sum it holds the sums */
-    /* The messages that a reduce_gather brought, by rank; valid until the function returns. */
-    const struct reduce_message *messages;
+    void *message;    /* room for the own next message; after a dpb_reduce_sum it holds the sums */
+    /* The messages that a dpb_reduce_gather brought, by rank; valid until the function returns. */
+    const struct dpb_reduce_message *messages;
 };
 
-typedef dpb_status (*reduce_function)(struct reduce_bucket *bucket);
+typedef dpb_status (*dpb_reduce_function)(struct dpb_reduce_bucket *bucket);
 
 /* Sends the first `bytes` of bucket->message to all workers. Return its status. */
-dpb_status reduce_gather(struct reduce_bucket *bucket, uint64_t bytes, reduce_function then);
+dpb_status dpb_reduce_gather(struct dpb_reduce_bucket *bucket, uint64_t bytes,
+                             dpb_reduce_function then);
 /* The same for n floats, the same number on all workers. `then` finds their sums in
  * bucket->message, made in fp32 in the order of the ranks. */
-dpb_status reduce_sum(struct reduce_bucket *bucket, uint64_t n, reduce_function then);
+dpb_status dpb_reduce_sum(struct dpb_reduce_bucket *bucket, uint64_t n, dpb_reduce_function then);
 
-struct reduce_strategy {
-    reduce_function reduce;
+struct dpb_reduce_strategy {
+    dpb_reduce_function reduce;
     /* Bytes of the longest message of a bucket of n elements. NULL: n floats and a cache line. */
     uint64_t (*message_bytes)(const void *options, uint64_t n);
     bool residual;
@@ -84,21 +85,22 @@ struct reduce_strategy {
 
 /* ---- the plugin ---------------------------------------------------------------------------- */
 
-extern const struct dpb_comm_ops reduce_ops;
-const struct dpb_plugin *reduce_entry(const struct dpb_host *host, const struct dpb_plugin *plugin,
-                                      const struct reduce_strategy *strategy);
+extern const struct dpb_comm_ops dpb_reduce_ops;
+const struct dpb_plugin *dpb_reduce_entry(const struct dpb_host *host,
+                                          const struct dpb_plugin *plugin,
+                                          const struct dpb_reduce_strategy *strategy);
 
-/* Defines a whole plugin of the struct reduce_strategy STRATEGY. Members of struct dpb_plugin
+/* Defines a whole plugin of the struct dpb_reduce_strategy STRATEGY. Members of struct dpb_plugin
  * follow: .name, .version, .summary; .options and .options_size if there are options. The library
  * adds the options of TCP (tcp_connect.h): comm.streams, comm.interface, comm.port. */
-#define REDUCE_PLUGIN(STRATEGY, ...)                                                               \
-    static const struct dpb_plugin reduce_plugin = {                                               \
-        DPB_PLUGIN_HEAD(COMM, reduce_ops), .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE, \
-        __VA_ARGS__};                                                                              \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                        \
-    {                                                                                              \
-        return reduce_entry(given, &reduce_plugin, &(STRATEGY));                                   \
-    }                                                                                              \
+#define DPB_REDUCE_PLUGIN(STRATEGY, ...)                                      \
+    static const struct dpb_plugin reduce_plugin = {                          \
+        DPB_PLUGIN_HEAD(COMM, dpb_reduce_ops),                                \
+        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE, __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)   \
+    {                                                                         \
+        return dpb_reduce_entry(given, &reduce_plugin, &(STRATEGY));          \
+    }                                                                         \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif

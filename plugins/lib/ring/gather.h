@@ -12,7 +12,7 @@
  * has used all messages of exchange s. So no member sends a message of exchange s + 2 before all
  * members have used those of exchange s, whose slots the new messages take.
  *
- * One thread at a time. Nothing allocates after gather_create.
+ * One thread at a time. Nothing allocates after dpb_gather_create.
  */
 #ifndef DPB_PLUGINS_LIB_GATHER_H
 #define DPB_PLUGINS_LIB_GATHER_H
@@ -21,50 +21,51 @@
 #include "mesh_transport.h"
 #include "ring.h"
 
-enum { GATHER_BANKS = 2 };
+enum { DPB_GATHER_BANKS = 2 };
 
-/* Memory for the messages of all members, each a struct coded_message. @borrowed until destroy. */
-struct gather_slots {
+/* Memory for the messages of all members, each a struct dpb_coded_message. @borrowed until
+ * destroy. */
+struct dpb_gather_slots {
     void *at;
     uint64_t slot_bytes;
 };
 
 /* The number of the slot of a message; exchanges of a bucket are counted from 0. */
-static inline uint64_t gather_slot(uint64_t n_buckets, uint32_t rank, uint64_t exchange,
-                                   uint64_t bucket)
+static inline uint64_t dpb_gather_slot(uint64_t n_buckets, uint32_t rank, uint64_t exchange,
+                                       uint64_t bucket)
 {
-    return ((uint64_t)rank * GATHER_BANKS + exchange % GATHER_BANKS) * n_buckets + bucket;
+    return ((uint64_t)rank * DPB_GATHER_BANKS + exchange % DPB_GATHER_BANKS) * n_buckets + bucket;
 }
 
-/* The slots of a codec of one round, CODED_GATHERED. */
-static inline struct gather_slots gather_coded_slots(const struct strategy *strategy)
+/* The slots of a codec of one round, DPB_CODED_GATHERED. */
+static inline struct dpb_gather_slots dpb_gather_coded_slots(const struct dpb_strategy *strategy)
 {
     uint64_t bytes;
-    void *at = coded_memory_of(strategy, &bytes);
-    return (struct gather_slots){at,
-                                 coded_content_bytes(strategy, 0) + sizeof(struct coded_message)};
+    void *at = dpb_coded_memory_of(strategy, &bytes);
+    return (struct dpb_gather_slots){at, dpb_coded_content_bytes(strategy, 0) +
+                                             sizeof(struct dpb_coded_message)};
 }
 
-struct gather;
+struct dpb_gather;
 
-struct gather_args {
-    struct strategy *strategy; /* bound */
-    struct gather_slots slots;
-    struct mesh_transport *transport; /* @owned by the gather, also when it cannot be made */
-    struct ring_members members;      /* the strategy's ranks */
+struct dpb_gather_args {
+    struct dpb_strategy *strategy; /* bound */
+    struct dpb_gather_slots slots;
+    struct dpb_mesh_transport *transport; /* @owned by the gather, also when it cannot be made */
+    struct dpb_ring_members members;      /* the strategy's ranks */
 };
 
 /* Connects the members: collective, may block. One member alone connects nothing. */
-dpb_status gather_create(const struct gather_args *args, struct gather **gather);
-void gather_destroy(struct gather *gather); /* accepts NULL */
+dpb_status dpb_gather_create(const struct dpb_gather_args *args, struct dpb_gather **gather);
+void dpb_gather_destroy(struct dpb_gather *gather); /* accepts NULL */
 
 /* Begins the bucket's next exchange. The exchange before is finished, and its messages are used.
  * The own message is in its slot. */
-void gather_post(struct gather *gather, uint64_t bucket);
+void dpb_gather_post(struct dpb_gather *gather, uint64_t bucket);
 /* Whether this member has received all messages of the exchange, and sent its own and others'. */
-bool gather_finished(const struct gather *gather, uint64_t bucket);
-dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved);
-/* As mesh_wait, until gather_move may do something for the bucket. */
-dpb_status gather_wait(struct gather *gather, uint64_t bucket);
+bool dpb_gather_finished(const struct dpb_gather *gather, uint64_t bucket);
+dpb_status dpb_gather_move(struct dpb_gather *gather, int64_t until_ns, bool *moved);
+/* As dpb_mesh_wait, until dpb_gather_move may do something for the bucket. */
+dpb_status dpb_gather_wait(struct dpb_gather *gather, uint64_t bucket);
 
 #endif

@@ -42,7 +42,7 @@ struct slot {
     bool lent;  /* the next member's: a chunk is under way to it, or lies in it */
     bool taken; /* the own: a chunk is in it, or the member before has no credit for it yet */
     bool held;  /* the own: its chunk came before this member was ready for it */
-    struct mesh_label label; /* of the chunk that is held */
+    struct dpb_mesh_label label; /* of the chunk that is held */
 };
 
 /* A chunk that the mesh has not sent yet. */
@@ -51,24 +51,24 @@ struct sending {
 };
 
 struct ring {
-    struct sums sums;
-    struct ring_args args;
-    struct ring_shards gathered; /* carried by the all-gather rounds; without `make` the sums */
-    struct mesh *mesh;           /* NULL: there is one member */
-    dpb_status status;           /* a failure in a function that returns no status */
+    struct dpb_sums sums;
+    struct dpb_ring_args args;
+    struct dpb_ring_shards gathered; /* carried by the all-gather rounds; without `make` the sums */
+    struct dpb_mesh *mesh;           /* NULL: there is one member */
+    dpb_status status;               /* a failure in a function that returns no status */
     uint64_t chunk_elements;
     uint32_t max_chunks; /* of a slice */
     uint32_t queue_size, n_seen_words;
-    uint32_t reserve;              /* credits that are left to the oldest bucket */
-    uint64_t n_begun[RING_CREDIT]; /* chunks of each kind that arrived at least in part */
-    uint32_t n_arriving;           /* chunks that arrived only in part */
-    int64_t last_ns;               /* when the last chunk had arrived */
-    struct flight flights[RING_WINDOW];
+    uint32_t reserve;                  /* credits that are left to the oldest bucket */
+    uint64_t n_begun[DPB_RING_CREDIT]; /* chunks of each kind that arrived at least in part */
+    uint32_t n_arriving;               /* chunks that arrived only in part */
+    int64_t last_ns;                   /* when the last chunk had arrived */
+    struct flight flights[DPB_RING_WINDOW];
     struct slot *slots;
     uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
     uint64_t *released;           /* a bit for each slot of the own inbox: there is no credit yet */
     uint32_t n_released;
-    struct sending sending[MESH_QUEUE];
+    struct sending sending[DPB_MESH_QUEUE];
     uint64_t ahead_bytes;             /* of the chunks there */
     uint64_t n_messages, n_completed; /* chunks handed over, and sent */
     struct pending *queues;
@@ -126,19 +126,19 @@ static uint32_t incoming_slice(const struct ring *ring, uint32_t round)
     return slice_sent(ring, ring->args.members.position + n_members(ring) - 1, round);
 }
 
-static uint32_t round_of(const struct mesh_label *label)
+static uint32_t round_of(const struct dpb_mesh_label *label)
 {
     return (uint32_t)(label->word >> 32);
 }
 
-static uint32_t chunk_of(const struct mesh_label *label)
+static uint32_t chunk_of(const struct dpb_mesh_label *label)
 {
     return (uint32_t)label->word;
 }
 
 static struct flight *flight_of(struct ring *ring, uint64_t bucket)
 {
-    return &ring->flights[bucket % RING_WINDOW];
+    return &ring->flights[bucket % DPB_RING_WINDOW];
 }
 
 /* Groups of 64 slots; one credit returns slots of one group. */
@@ -147,7 +147,7 @@ static uint32_t n_groups(const struct ring *ring)
     return (ring->args.memory.n_slots + 63) / 64;
 }
 
-static uint32_t slot_of(const struct ring *ring, const struct mesh_label *label)
+static uint32_t slot_of(const struct ring *ring, const struct dpb_mesh_label *label)
 {
     return (uint32_t)(label->at_bytes / ring->args.memory.slot_bytes);
 }
@@ -174,8 +174,8 @@ static uint32_t count_chunks(const struct ring *ring, const struct flight *fligh
 }
 
 /* Its at_bytes is the chunk's place in either arena; of partial sums a slot's place is sent. */
-static struct mesh_label label_of(const struct ring *ring, const struct flight *flight,
-                                  uint32_t slice, uint32_t round, uint32_t chunk)
+static struct dpb_mesh_label label_of(const struct ring *ring, const struct flight *flight,
+                                      uint32_t slice, uint32_t round, uint32_t chunk)
 {
     struct dpb_range range = slice_range(ring, flight, slice);
     const bool partial = reduces(ring, round) || is_given(flight);
@@ -184,16 +184,16 @@ static struct mesh_label label_of(const struct ring *ring, const struct flight *
                                                           : ring->gathered.type);
     uint64_t begin = range.begin + chunk * ring->chunk_elements, rest = range.end - begin;
     uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
-    return (struct mesh_label){.kind = partial ? RING_PARTIAL : RING_SUM,
-                               .bucket = (uint32_t)flight->bucket,
-                               .exchange = ring->sums.step,
-                               .at_bytes = (flight->begin + begin) * size,
-                               .bytes = n * size,
-                               .word = (uint64_t)round << 32 | chunk};
+    return (struct dpb_mesh_label){.kind = partial ? DPB_RING_PARTIAL : DPB_RING_SUM,
+                                   .bucket = (uint32_t)flight->bucket,
+                                   .exchange = ring->sums.step,
+                                   .at_bytes = (flight->begin + begin) * size,
+                                   .bytes = n * size,
+                                   .word = (uint64_t)round << 32 | chunk};
 }
 
 /* The flight that a label belongs to; NULL: that bucket is not under way here. */
-static struct flight *find_flight(struct ring *ring, const struct mesh_label *label)
+static struct flight *find_flight(struct ring *ring, const struct dpb_mesh_label *label)
 {
     bool under_way = label->exchange == ring->sums.step && label->bucket >= ring->sums.finished &&
                      label->bucket < ring->sums.posted;
@@ -202,26 +202,26 @@ static struct flight *find_flight(struct ring *ring, const struct mesh_label *la
 
 /* ---- refusing ------------------------------------------------------------------------------ */
 
-static const char *target_of(const struct mesh_label *label)
+static const char *target_of(const struct dpb_mesh_label *label)
 {
-    return label->kind == RING_PARTIAL ? "inbox" : "arena";
+    return label->kind == DPB_RING_PARTIAL ? "inbox" : "arena";
 }
 
-static dpb_status refuse(const struct ring *ring, const struct mesh_label *label,
+static dpb_status refuse(const struct ring *ring, const struct dpb_mesh_label *label,
                          const char *expected)
 {
     return ring->args.host->fail(
         DPB_FAILED,
         "rank %u sent exchange %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
         "%llu; rank %u expected %s: the two do not run the same training",
-        ring_previous(&ring->args.members), (unsigned long long)label->exchange, label->bucket,
+        dpb_ring_previous(&ring->args.members), (unsigned long long)label->exchange, label->bucket,
         round_of(label), chunk_of(label), (unsigned long long)label->bytes, target_of(label),
-        (unsigned long long)label->at_bytes, ring_own(&ring->args.members), expected);
+        (unsigned long long)label->at_bytes, dpb_ring_own(&ring->args.members), expected);
 }
 
 /* Whether a label is one that its bucket's flight expects. */
 static dpb_status check_label(const struct ring *ring, const struct flight *flight,
-                              const struct mesh_label *label)
+                              const struct dpb_mesh_label *label)
 {
     char text[128];
     uint32_t round = round_of(label), chunk = chunk_of(label);
@@ -239,13 +239,13 @@ static dpb_status check_label(const struct ring *ring, const struct flight *flig
                  count_chunks(ring, flight, slice));
         return refuse(ring, label, text);
     }
-    struct mesh_label wanted = label_of(ring, flight, slice, round, chunk);
+    struct dpb_mesh_label wanted = label_of(ring, flight, slice, round, chunk);
     if (label->kind == wanted.kind && label->bytes == wanted.bytes &&
-        (label->kind == RING_PARTIAL || label->at_bytes == wanted.at_bytes))
+        (label->kind == DPB_RING_PARTIAL || label->at_bytes == wanted.at_bytes))
         return DPB_OK;
     int n = snprintf(text, sizeof text, "%llu bytes for the %s", (unsigned long long)wanted.bytes,
                      target_of(&wanted));
-    if (wanted.kind == RING_SUM)
+    if (wanted.kind == DPB_RING_SUM)
         snprintf(text + n, sizeof text - (size_t)n, " at byte %llu",
                  (unsigned long long)wanted.at_bytes);
     return refuse(ring, label, text);
@@ -253,12 +253,12 @@ static dpb_status check_label(const struct ring *ring, const struct flight *flig
 
 /* A label that is not under way here may belong to a bucket that backward has not reached, or to
  * the next step of a member that has finished this step before. */
-static dpb_status check_early(const struct ring *ring, const struct mesh_label *label)
+static dpb_status check_early(const struct ring *ring, const struct dpb_mesh_label *label)
 {
     char text[128];
     bool later = !ring->sums.begun || label->exchange == ring->sums.step + 1 ||
                  (label->exchange == ring->sums.step && label->bucket >= ring->sums.posted);
-    if (later && label->bucket < ring->args.n_buckets && label->kind == RING_PARTIAL)
+    if (later && label->bucket < ring->args.n_buckets && label->kind == DPB_RING_PARTIAL)
         return DPB_OK;
     snprintf(text, sizeof text, "buckets %llu to %llu of exchange %llu",
              (unsigned long long)ring->sums.finished, (unsigned long long)ring->args.n_buckets - 1,
@@ -267,9 +267,9 @@ static dpb_status check_early(const struct ring *ring, const struct mesh_label *
 }
 
 /* A chunk of partial sums lands at the beginning of a slot, which a credit was sent for. */
-static dpb_status check_slot(const struct ring *ring, const struct mesh_label *label)
+static dpb_status check_slot(const struct ring *ring, const struct dpb_mesh_label *label)
 {
-    const struct ring_memory *memory = &ring->args.memory;
+    const struct dpb_ring_memory *memory = &ring->args.memory;
     bool whole = label->at_bytes % memory->slot_bytes == 0 && label->bytes > 0 &&
                  label->bytes <= memory->slot_bytes;
     if (whole && label->at_bytes / memory->slot_bytes < memory->n_slots &&
@@ -278,7 +278,7 @@ static dpb_status check_slot(const struct ring *ring, const struct mesh_label *l
     return refuse(ring, label, "partial sums in a slot of the inbox that is free");
 }
 
-static bool are_lent(const struct ring *ring, const struct mesh_label *label)
+static bool are_lent(const struct ring *ring, const struct dpb_mesh_label *label)
 {
     uint64_t slots = label->word;
     if (slots == 0 || label->bucket >= n_groups(ring))
@@ -292,7 +292,7 @@ static bool are_lent(const struct ring *ring, const struct mesh_label *label)
 }
 
 static dpb_status check_credit(const struct ring *ring, uint32_t link,
-                               const struct mesh_label *label)
+                               const struct dpb_mesh_label *label)
 {
     if (link == NEXT && are_lent(ring, label))
         return DPB_OK;
@@ -300,14 +300,14 @@ static dpb_status check_credit(const struct ring *ring, uint32_t link,
         DPB_FAILED,
         "rank %u sent a credit for slots %llx behind slot %llu of its inbox, of which rank %u has "
         "not used all: the two do not run the same training",
-        link == NEXT ? ring_next(&ring->args.members) : ring_previous(&ring->args.members),
+        link == NEXT ? dpb_ring_next(&ring->args.members) : dpb_ring_previous(&ring->args.members),
         (unsigned long long)label->word, (unsigned long long)label->bucket * 64,
-        ring_own(&ring->args.members));
+        dpb_ring_own(&ring->args.members));
 }
 
 /* Each chunk comes once. */
 static dpb_status see(const struct ring *ring, struct flight *flight,
-                      const struct mesh_label *label)
+                      const struct dpb_mesh_label *label)
 {
     uint32_t bit = round_of(label) * ring->max_chunks + chunk_of(label);
     uint64_t mask = UINT64_C(1) << (bit % 64);
@@ -325,7 +325,7 @@ static void release(struct ring *ring, uint32_t slot)
     ring->n_released++;
 }
 
-static void take_credit(struct ring *ring, const struct mesh_label *label)
+static void take_credit(struct ring *ring, const struct dpb_mesh_label *label)
 {
     for (uint64_t slots = label->word; slots != 0;) {
         uint32_t slot = take_slot(label->bucket, &slots);
@@ -353,7 +353,7 @@ static void report_wait(struct ring *ring, int64_t now_ns)
     if (!oldest || ring->n_arriving > 0)
         return;
     int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
-    if (now_ns - from_ns > RING_GAP_NS)
+    if (now_ns - from_ns > DPB_RING_GAP_NS)
         ring->args.host->span(bucket_of(ring, oldest), DPB_PHASE_WAIT_PEER, from_ns, now_ns);
 }
 
@@ -407,13 +407,14 @@ static void make_shard(const struct ring *ring, struct flight *flight, uint64_t 
     flight->began_ns = ring->args.host->now_ns();
 }
 
-static void reduce(const struct ring *ring, struct flight *flight, const struct mesh_label *label)
+static void reduce(const struct ring *ring, struct flight *flight,
+                   const struct dpb_mesh_label *label)
 {
     const struct dpb_host *host = ring->args.host;
-    const struct ring_memory *memory = &ring->args.memory;
+    const struct dpb_ring_memory *memory = &ring->args.memory;
     const size_t size = dpb_dtype_size(ring->args.type);
     uint32_t round = round_of(label);
-    struct mesh_label here =
+    struct dpb_mesh_label here =
         label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
     void *own = (char *)memory->arena + here.at_bytes;
     const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
@@ -426,11 +427,11 @@ static void reduce(const struct ring *ring, struct flight *flight, const struct 
 
 /* Here, too, the bucket is given: nothing reads the old weights any more. */
 static void take_given(const struct ring *ring, const struct flight *flight,
-                       const struct mesh_label *label)
+                       const struct dpb_mesh_label *label)
 {
-    const struct ring_shards *shards = &ring->args.shards;
+    const struct dpb_ring_shards *shards = &ring->args.shards;
     const uint32_t round = round_of(label);
-    const struct mesh_label here =
+    const struct dpb_mesh_label here =
         label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
     ring->args.host->vec->copy(shards->type, (char *)shards->arena + here.at_bytes,
                                (const char *)ring->args.memory.inbox + label->at_bytes,
@@ -439,7 +440,7 @@ static void take_given(const struct ring *ring, const struct flight *flight,
 
 /* A chunk that is all here, of a bucket that is under way. */
 static dpb_status take_arrived(struct ring *ring, struct flight *flight,
-                               const struct mesh_label *label)
+                               const struct dpb_mesh_label *label)
 {
     uint32_t round = round_of(label);
     DPB_TRY(check_label(ring, flight, label));
@@ -451,7 +452,7 @@ static dpb_status take_arrived(struct ring *ring, struct flight *flight,
         reduce(ring, flight, label);
     else if (is_given(flight))
         take_given(ring, flight, label);
-    if (label->kind == RING_PARTIAL)
+    if (label->kind == DPB_RING_PARTIAL)
         release(ring, slot_of(ring, label));
     if (round + 1 < n_rounds(ring))
         queue_chunk(ring, flight, round + 1, chunk_of(label));
@@ -467,16 +468,16 @@ static dpb_status take_arrived(struct ring *ring, struct flight *flight,
 
 /* ---- the mesh's news ----------------------------------------------------------------------- */
 
-static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct mesh_label *label)
+static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct dpb_mesh_label *label)
 {
     struct ring *ring = ring_;
-    if (label->kind == RING_CREDIT)
+    if (label->kind == DPB_RING_CREDIT)
         return check_credit(ring, link, label);
-    if (label->kind > RING_CREDIT || link != PREVIOUS)
+    if (label->kind > DPB_RING_CREDIT || link != PREVIOUS)
         return refuse(ring, label, "chunks from the member before alone");
     struct flight *flight = find_flight(ring, label);
     DPB_TRY(flight ? check_label(ring, flight, label) : check_early(ring, label));
-    if (label->kind == RING_PARTIAL)
+    if (label->kind == DPB_RING_PARTIAL)
         DPB_TRY(check_slot(ring, label));
     if (n < ring->n_begun[label->kind])
         return DPB_OK;
@@ -488,22 +489,23 @@ static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct me
     return DPB_OK;
 }
 
-static void describe(const struct mesh_label *label, char text[MESH_TEXT_BYTES])
+static void describe(const struct dpb_mesh_label *label, char text[DPB_MESH_TEXT_BYTES])
 {
-    if (label->kind == RING_CREDIT)
-        snprintf(text, MESH_TEXT_BYTES, "a credit for slots %llx behind slot %llu",
+    if (label->kind == DPB_RING_CREDIT)
+        snprintf(text, DPB_MESH_TEXT_BYTES, "a credit for slots %llx behind slot %llu",
                  (unsigned long long)label->word, (unsigned long long)label->bucket * 64);
     else
-        snprintf(text, MESH_TEXT_BYTES, "exchange %llu, bucket %u, round %u, chunk %u (%llu bytes)",
+        snprintf(text, DPB_MESH_TEXT_BYTES,
+                 "exchange %llu, bucket %u, round %u, chunk %u (%llu bytes)",
                  (unsigned long long)label->exchange, label->bucket, round_of(label),
                  chunk_of(label), (unsigned long long)label->bytes);
 }
 
-static dpb_status take_chunk(struct ring *ring, const struct mesh_label *label)
+static dpb_status take_chunk(struct ring *ring, const struct dpb_mesh_label *label)
 {
     struct flight *flight = find_flight(ring, label);
     ring->n_arriving--;
-    if (label->kind == RING_PARTIAL) {
+    if (label->kind == DPB_RING_PARTIAL) {
         DPB_TRY(check_slot(ring, label));
         ring->slots[slot_of(ring, label)].taken = true;
     }
@@ -515,29 +517,29 @@ static dpb_status take_chunk(struct ring *ring, const struct mesh_label *label)
     return DPB_OK;
 }
 
-static void arrived(void *ring_, uint32_t link, const struct mesh_label *label)
+static void arrived(void *ring_, uint32_t link, const struct dpb_mesh_label *label)
 {
     struct ring *ring = ring_;
     (void)link;
-    if (label->kind == RING_CREDIT) {
+    if (label->kind == DPB_RING_CREDIT) {
         take_credit(ring, label);
     } else if (ring->status == DPB_OK) {
         ring->status = take_chunk(ring, label);
     }
 }
 
-static struct mesh_sink sink_of(struct ring *ring)
+static struct dpb_mesh_sink sink_of(struct ring *ring)
 {
-    return (struct mesh_sink){
+    return (struct dpb_mesh_sink){
         .owner = ring, .begins = begins, .describe = describe, .arrived = arrived};
 }
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_label *label)
+static void send_chunk(struct ring *ring, struct flight *flight, struct dpb_mesh_label *label)
 {
-    const struct ring_memory *memory = &ring->args.memory;
-    const bool partial = label->kind == RING_PARTIAL;
+    const struct dpb_ring_memory *memory = &ring->args.memory;
+    const bool partial = label->kind == DPB_RING_PARTIAL;
     const char *arena = is_given(flight) ? ring->args.shards.arena
                         : partial        ? memory->arena
                                          : ring->gathered.arena;
@@ -547,9 +549,10 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_lab
         ring->slots[slot].lent = true;
         label->at_bytes = slot * memory->slot_bytes;
     }
-    ring->sending[ring->n_messages++ % MESH_QUEUE] = (struct sending){flight->bucket, label->bytes};
+    ring->sending[ring->n_messages++ % DPB_MESH_QUEUE] =
+        (struct sending){flight->bucket, label->bytes};
     ring->ahead_bytes += label->bytes;
-    mesh_send(ring->mesh, NEXT, label, payload);
+    dpb_mesh_send(ring->mesh, NEXT, label, payload);
     flight->n_handed_over++;
     if (flight->began_ns == 0)
         flight->began_ns = ring->args.host->now_ns();
@@ -565,12 +568,12 @@ static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, boo
 {
     while (flight->n_handed_over < flight->n_queued) {
         struct pending next = flight->queue[flight->n_handed_over % ring->queue_size];
-        struct mesh_label label =
+        struct dpb_mesh_label label =
             label_of(ring, flight, own_slice(ring, next.round), next.round, next.chunk);
-        if (label.kind == RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
+        if (label.kind == DPB_RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
             return true;
-        if (mesh_room(ring->mesh, NEXT) == 0 || ring->ahead_bytes >= AHEAD_BYTES ||
-            (label.kind == RING_PARTIAL && ring->n_free == 0))
+        if (dpb_mesh_room(ring->mesh, NEXT) == 0 || ring->ahead_bytes >= AHEAD_BYTES ||
+            (label.kind == DPB_RING_PARTIAL && ring->n_free == 0))
             return false;
         send_chunk(ring, flight, &label);
         *moved = true;
@@ -593,11 +596,11 @@ static void hand_over_all(struct ring *ring, bool *moved)
 static void send_credit(struct ring *ring, uint32_t group)
 {
     uint64_t slots = ring->released[group];
-    const struct mesh_label label = {.kind = RING_CREDIT, .bucket = group, .word = slots};
+    const struct dpb_mesh_label label = {.kind = DPB_RING_CREDIT, .bucket = group, .word = slots};
     ring->released[group] = 0;
     for (; slots != 0; ring->n_released--)
         ring->slots[take_slot(group, &slots)].taken = false;
-    mesh_send(ring->mesh, PREVIOUS, &label, NULL);
+    dpb_mesh_send(ring->mesh, PREVIOUS, &label, NULL);
 }
 
 /* Many at once: a quarter of the inbox is as good as all of it to a sender. */
@@ -606,16 +609,16 @@ static void give_back(struct ring *ring)
     if (ring->n_released < ring->args.memory.n_slots / 4)
         return;
     for (uint32_t group = 0; group < n_groups(ring); group++)
-        if (ring->released[group] != 0 && mesh_room(ring->mesh, PREVIOUS) > 0)
+        if (ring->released[group] != 0 && dpb_mesh_room(ring->mesh, PREVIOUS) > 0)
             send_credit(ring, group);
 }
 
 /* The payload of chunks that are sent may be written again. */
 static void note_sent(struct ring *ring)
 {
-    uint64_t n = mesh_sent(ring->mesh, NEXT);
+    uint64_t n = dpb_mesh_sent(ring->mesh, NEXT);
     for (; ring->n_completed < n; ring->n_completed++) {
-        const struct sending *chunk = &ring->sending[ring->n_completed % MESH_QUEUE];
+        const struct sending *chunk = &ring->sending[ring->n_completed % DPB_MESH_QUEUE];
         struct flight *flight = flight_of(ring, chunk->bucket);
         ring->ahead_bytes -= chunk->bytes;
         flight->n_sent++;
@@ -642,7 +645,7 @@ static dpb_status take_held(struct ring *ring, struct flight *flight)
 static void post_from(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_round)
 {
     struct flight *flight = flight_of(ring, ring->sums.posted);
-    assert(sums_has_place(&ring->sums));
+    assert(dpb_sums_has_place(&ring->sums));
     *flight = (struct flight){.bucket = ring->sums.posted++,
                               .begin = begin,
                               .n = n,
@@ -668,19 +671,19 @@ static void post_from(struct ring *ring, uint64_t begin, uint64_t n, uint32_t fi
         ring->status = take_held(ring, flight);
 }
 
-static void post(struct sums *sums, uint64_t begin, uint64_t n)
+static void post(struct dpb_sums *sums, uint64_t begin, uint64_t n)
 {
     post_from((struct ring *)sums, begin, n, 0);
 }
 
-void ring_give(struct sums *sums, uint64_t begin, uint64_t n)
+void dpb_ring_give(struct dpb_sums *sums, uint64_t begin, uint64_t n)
 {
     struct ring *ring = (struct ring *)sums;
     assert(gives(ring));
     post_from(ring, begin, n, n_members(ring) - 1);
 }
 
-static dpb_status move(struct sums *sums, int64_t until_ns, bool *moved)
+static dpb_status move(struct dpb_sums *sums, int64_t until_ns, bool *moved)
 {
     struct ring *ring = (struct ring *)sums;
     bool handed = false;
@@ -690,7 +693,7 @@ static dpb_status move(struct sums *sums, int64_t until_ns, bool *moved)
         return DPB_OK;
     hand_over_all(ring, &handed);
     handed = false; /* those go out now */
-    dpb_status status = mesh_move(ring->mesh, until_ns, moved);
+    dpb_status status = dpb_mesh_move(ring->mesh, until_ns, moved);
     if (ring->status == DPB_OK)
         ring->status = status;
     note_sent(ring);
@@ -700,7 +703,7 @@ static dpb_status move(struct sums *sums, int64_t until_ns, bool *moved)
     return ring->status;
 }
 
-static dpb_status wait(struct sums *sums)
+static dpb_status wait(struct dpb_sums *sums)
 {
     struct ring *ring = (struct ring *)sums;
     const struct flight *flight = flight_of(ring, ring->sums.finished);
@@ -709,8 +712,8 @@ static dpb_status wait(struct sums *sums)
     struct dpb_wait what = {.step = ring->sums.step,
                             .bucket = bucket_of(ring, flight),
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
-                            .peer = receives ? ring_previous(&ring->args.members)
-                                             : ring_next(&ring->args.members),
+                            .peer = receives ? dpb_ring_previous(&ring->args.members)
+                                             : dpb_ring_next(&ring->args.members),
                             .purpose = "the next rank in the ring to take its chunks"};
     if (flight->n_received < flight->n_to_reduce)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
@@ -718,13 +721,13 @@ static dpb_status wait(struct sums *sums)
         what.purpose = ring->gathered.make || is_given(flight)
                            ? "new weights (all-gather) from the rank before in the ring"
                            : "sums (all-gather) from the rank before in the ring";
-    if (mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
+    if (dpb_mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
         return ring->args.host->fail(DPB_PEER,
                                      "rank %u has left the ring before exchange %llu, bucket "
                                      "%llu was through",
                                      what.peer, (unsigned long long)what.step,
                                      (unsigned long long)what.bucket);
-    return mesh_wait(ring->mesh, &what);
+    return dpb_mesh_wait(ring->mesh, &what);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -740,14 +743,14 @@ static dpb_status allocate(struct ring *ring)
     /* A chunk of the bucket is queued once at a time: it is gone before it comes round again. */
     ring->queue_size = ring->max_chunks * n_members(ring);
     ring->n_seen_words = (n_rounds(ring) * ring->max_chunks + 63) / 64 + 1;
-    ring->queues = calloc(RING_WINDOW * ring->queue_size, sizeof *ring->queues);
-    ring->seens = calloc(RING_WINDOW * ring->n_seen_words, sizeof *ring->seens);
+    ring->queues = calloc(DPB_RING_WINDOW * ring->queue_size, sizeof *ring->queues);
+    ring->seens = calloc(DPB_RING_WINDOW * ring->n_seen_words, sizeof *ring->seens);
     ring->slots = calloc(n_slots, sizeof *ring->slots);
     ring->free_slots = calloc(n_slots, sizeof *ring->free_slots);
     ring->released = calloc(n_groups(ring), sizeof *ring->released);
     if (!ring->queues || !ring->seens || !ring->slots || !ring->free_slots || !ring->released)
         return ring->args.host->fail(DPB_NO_MEMORY, "no memory for the ring");
-    for (uint32_t i = 0; i < RING_WINDOW; i++) {
+    for (uint32_t i = 0; i < DPB_RING_WINDOW; i++) {
         ring->flights[i].queue = ring->queues + (size_t)i * ring->queue_size;
         ring->flights[i].seen = ring->seens + (size_t)i * ring->n_seen_words;
     }
@@ -758,43 +761,45 @@ static dpb_status allocate(struct ring *ring)
 
 static dpb_status open_mesh(struct ring *ring)
 {
-    const struct ring_members *members = &ring->args.members;
-    const struct ring_memory *memory = &ring->args.memory;
+    const struct dpb_ring_members *members = &ring->args.members;
+    const struct dpb_ring_memory *memory = &ring->args.memory;
     uint64_t inbox_bytes = memory->n_slots * memory->slot_bytes;
-    struct mesh_peer peers[LINKS] = {
-        {.rank = ring_next(members), .number = ring_own(members) > ring_next(members)},
-        {.rank = ring_previous(members), .number = ring_previous(members) > ring_own(members)}};
-    const struct ring_shards *shards = &ring->args.shards;
+    struct dpb_mesh_peer peers[LINKS] = {
+        {.rank = dpb_ring_next(members), .number = dpb_ring_own(members) > dpb_ring_next(members)},
+        {.rank = dpb_ring_previous(members),
+         .number = dpb_ring_previous(members) > dpb_ring_own(members)}};
+    const struct dpb_ring_shards *shards = &ring->args.shards;
     const uint64_t elements = memory->arena_bytes / dpb_dtype_size(ring->args.type);
-    const struct mesh_memory memories[] = {
+    const struct dpb_mesh_memory memories[] = {
         {"the gradients", memory->arena, memory->arena_bytes},
         {"the inbox", memory->inbox, inbox_bytes},
         {"the weights", shards->arena, elements * dpb_dtype_size(shards->type)}};
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
-        peers[link].landings[RING_CREDIT].memory = memory->inbox;
-    peers[PREVIOUS].landings[RING_PARTIAL] = (struct mesh_landing){memory->inbox, inbox_bytes};
-    peers[PREVIOUS].landings[RING_SUM] =
-        (struct mesh_landing){ring->gathered.arena, elements * dpb_dtype_size(ring->gathered.type)};
+        peers[link].landings[DPB_RING_CREDIT].memory = memory->inbox;
+    peers[PREVIOUS].landings[DPB_RING_PARTIAL] =
+        (struct dpb_mesh_landing){memory->inbox, inbox_bytes};
+    peers[PREVIOUS].landings[DPB_RING_SUM] = (struct dpb_mesh_landing){
+        ring->gathered.arena, elements * dpb_dtype_size(ring->gathered.type)};
     snprintf(shape, sizeof shape,
              "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
              (unsigned long long)memory->slot_bytes, memory->n_slots,
              (unsigned long long)memory->arena_bytes);
-    const struct mesh_args args = {.host = ring->args.host,
-                                   .transport = ring->args.transport,
-                                   .name = members->name,
-                                   .what = "the ring",
-                                   .shape = shape,
-                                   .rank = ring_own(members),
-                                   .keeper = ring_rank_at(members, 0),
-                                   .peers = peers,
-                                   .n_peers = LINKS,
-                                   .memories = memories,
-                                   .n_memories = shards->arena ? 3 : 2,
-                                   .doorbell = members->doorbell,
-                                   .sink = sink_of(ring)};
+    const struct dpb_mesh_args args = {.host = ring->args.host,
+                                       .transport = ring->args.transport,
+                                       .name = members->name,
+                                       .what = "the ring",
+                                       .shape = shape,
+                                       .rank = dpb_ring_own(members),
+                                       .keeper = dpb_ring_rank_at(members, 0),
+                                       .peers = peers,
+                                       .n_peers = LINKS,
+                                       .memories = memories,
+                                       .n_memories = shards->arena ? 3 : 2,
+                                       .doorbell = members->doorbell,
+                                       .sink = sink_of(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */
-    return mesh_open(&args, &ring->mesh);
+    return dpb_mesh_open(&args, &ring->mesh);
 }
 
 static dpb_status connect(struct ring *ring)
@@ -803,11 +808,11 @@ static dpb_status connect(struct ring *ring)
     return n_members(ring) == 1 ? DPB_OK : open_mesh(ring);
 }
 
-static void destroy(struct sums *sums)
+static void destroy(struct dpb_sums *sums)
 {
     struct ring *ring = (struct ring *)sums;
     const struct dpb_host *host = ring->args.host;
-    mesh_close(ring->mesh, ring->status == DPB_OK && sums_idle(sums));
+    dpb_mesh_close(ring->mesh, ring->status == DPB_OK && dpb_sums_idle(sums));
     if (ring->args.transport)
         ring->args.transport->ops->close(ring->args.transport, false);
     free(ring->queues);
@@ -818,20 +823,21 @@ static void destroy(struct sums *sums)
     host->release(ring, sizeof *ring);
 }
 
-static const struct sums_ops ops = {.post = post, .move = move, .wait = wait, .destroy = destroy};
+static const struct dpb_sums_ops ops = {
+    .post = post, .move = move, .wait = wait, .destroy = destroy};
 
-dpb_status ring_create(const struct ring_args *args, struct sums **made)
+dpb_status dpb_ring_create(const struct dpb_ring_args *args, struct dpb_sums **made)
 {
     struct ring *ring = args->host->alloc(sizeof *ring);
     if (!ring) {
         args->transport->ops->close(args->transport, false);
         return DPB_NO_MEMORY;
     }
-    ring->sums = (struct sums){.ops = &ops, .window = RING_WINDOW};
+    ring->sums = (struct dpb_sums){.ops = &ops, .window = DPB_RING_WINDOW};
     ring->args = *args;
     ring->gathered = args->shards;
     if (!args->shards.make)
-        ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
+        ring->gathered = (struct dpb_ring_shards){.arena = args->memory.arena, .type = args->type};
     ring->reserve = args->memory.n_slots / 4;
     dpb_status status = connect(ring);
     if (status != DPB_OK) {

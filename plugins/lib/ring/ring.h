@@ -21,13 +21,13 @@
  * is not read here again. Gradients are written again only when all sends and receives of the
  * bucket are finished.
  *
- * With shards (struct ring_shards) the member that completes the sum of a slice makes new weights
- * of it. The all-gather rounds carry the weights, from and into an arena of their own.
+ * With shards (struct dpb_ring_shards) the member that completes the sum of a slice makes new
+ * weights of it. The all-gather rounds carry the weights, from and into an arena of their own.
  *
  * If new weights need the sums of all buckets, members post all buckets for sums and then give them
- * again (ring_give): a given bucket has the all-gather rounds alone. A member may give long before
- * the next member, which still reads its own arena. So given chunks land in the inbox, and a member
- * copies them into its arena once it has given the bucket itself.
+ * again (dpb_ring_give): a given bucket has the all-gather rounds alone. A member may give long
+ * before the next member, which still reads its own arena. So given chunks land in the inbox, and a
+ * member copies them into its arena once it has given the bucket itself.
  *
  * Messages on the links. Payload is sent from the sender's arena.
  *
@@ -40,7 +40,7 @@
  * A sender uses only slots for which it has a credit. So partial sums never wait in the network for
  * memory, and no chunk blocks another.
  *
- * One thread at a time. Nothing allocates after ring_create.
+ * One thread at a time. Nothing allocates after dpb_ring_create.
  */
 #ifndef DPB_PLUGINS_LIB_RING_H
 #define DPB_PLUGINS_LIB_RING_H
@@ -48,45 +48,45 @@
 #include "mesh.h"
 #include "sums.h"
 
-enum { RING_WINDOW = 16 /* buckets under way at once */ };
+enum { DPB_RING_WINDOW = 16 /* buckets under way at once */ };
 
 /* Shorter gaps between two messages are the network's, not a late peer's. */
-#define RING_GAP_NS INT64_C(20000)
+#define DPB_RING_GAP_NS INT64_C(20000)
 
 /* The members, and the ring's name. */
-struct ring_members {
+struct dpb_ring_members {
     const char *name; /* of this ring, once a job: prefix of its keys in the store */
     /* Ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
     const uint32_t *members;
     uint32_t n_members;
-    uint32_t position;         /* of this rank */
-    struct doorbell *doorbell; /* ends a wait; NULL: there is none. @borrowed until destroy */
+    uint32_t position;             /* of this rank */
+    struct dpb_doorbell *doorbell; /* ends a wait; NULL: there is none. @borrowed until destroy */
 };
 
-static inline uint32_t ring_rank_at(const struct ring_members *ring, uint32_t position)
+static inline uint32_t dpb_ring_rank_at(const struct dpb_ring_members *ring, uint32_t position)
 {
     position %= ring->n_members;
     return ring->members ? ring->members[position] : position;
 }
 
-static inline uint32_t ring_own(const struct ring_members *ring)
+static inline uint32_t dpb_ring_own(const struct dpb_ring_members *ring)
 {
-    return ring_rank_at(ring, ring->position);
+    return dpb_ring_rank_at(ring, ring->position);
 }
 
-static inline uint32_t ring_next(const struct ring_members *ring)
+static inline uint32_t dpb_ring_next(const struct dpb_ring_members *ring)
 {
-    return ring_rank_at(ring, ring->position + 1);
+    return dpb_ring_rank_at(ring, ring->position + 1);
 }
 
-static inline uint32_t ring_previous(const struct ring_members *ring)
+static inline uint32_t dpb_ring_previous(const struct dpb_ring_members *ring)
 {
-    return ring_rank_at(ring, ring->position + ring->n_members - 1);
+    return dpb_ring_rank_at(ring, ring->position + ring->n_members - 1);
 }
 
 /* Chunks are sent from, and land in, this memory. @borrowed until destroy. Sizes are the same
  * on all members. */
-struct ring_memory {
+struct dpb_ring_memory {
     void *arena;
     uint64_t arena_bytes;
     void *inbox; /* n_slots * slot_bytes, aligned to a cache line */
@@ -95,30 +95,30 @@ struct ring_memory {
 };
 
 /* New weights for all members. Zeroed: members get sums alone. */
-struct ring_shards {
+struct dpb_ring_shards {
     void *arena; /* as many elements as the ring's arena, of `type`; @borrowed as that one */
     dpb_dtype type;
     /* Makes elements [begin, begin + n) of this arena from the sums in the ring's arena. The
      * elements lie in the slice that this member owns. The all-gather rounds then carry weights in
-     * place of sums. NULL: they carry sums, and weights after ring_give. */
+     * place of sums. NULL: they carry sums, and weights after dpb_ring_give. */
     void (*make)(void *owner, uint64_t bucket, uint64_t begin, uint64_t n);
     void *owner;
 };
 
 /* The slice of a bucket of n elements whose whole sum the member at `position` has first. */
-static inline struct dpb_range ring_owned(uint64_t n, uint32_t position, uint32_t n_members)
+static inline struct dpb_range dpb_ring_owned(uint64_t n, uint32_t position, uint32_t n_members)
 {
     const uint64_t slice = (position + 1) % n_members;
     return (struct dpb_range){n * slice / n_members, n * (slice + 1) / n_members};
 }
 
-struct ring_args {
+struct dpb_ring_args {
     const struct dpb_host *host;
-    struct mesh_transport *transport; /* @owned by the ring, also when it cannot be made */
-    struct ring_members members;
-    struct ring_memory memory; /* its arena: elements of `type` */
+    struct dpb_mesh_transport *transport; /* @owned by the ring, also when it cannot be made */
+    struct dpb_ring_members members;
+    struct dpb_ring_memory memory; /* its arena: elements of `type` */
     dpb_dtype type;
-    struct ring_shards shards;
+    struct dpb_ring_shards shards;
     uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
     uint64_t bucket_elements; /* at most */
     /* The buckets' numbers in spans and messages, n_buckets; NULL: the ring's own numbers.
@@ -127,17 +127,17 @@ struct ring_args {
 };
 
 /* Connects the members: collective, may block. One member alone connects nothing. `destroy` waits
- * for a peer no longer than mesh_close does, and `wait` waits as mesh_wait. */
-dpb_status ring_create(const struct ring_args *args, struct sums **ring);
+ * for a peer no longer than dpb_mesh_close does, and `wait` waits as dpb_mesh_wait. */
+dpb_status dpb_ring_create(const struct dpb_ring_args *args, struct dpb_sums **ring);
 
 /* As `post`, of the shards' arena: this member's own slice is final, and the other slices may
  * change from now on. All members have posted all buckets for sums before. */
-void ring_give(struct sums *ring, uint64_t begin, uint64_t n);
+void dpb_ring_give(struct dpb_sums *ring, uint64_t begin, uint64_t n);
 
 /* ---- on the links, for tests --------------------------------------------------------------- */
 
 /* Kinds of messages. A label's `exchange` is the step, its `word` round << 32 | chunk of the slice
  * that travels in this round. A credit has neither: bit i of its `word` is slot 64 * bucket + i. */
-enum { RING_PARTIAL, RING_SUM, RING_CREDIT };
+enum { DPB_RING_PARTIAL, DPB_RING_SUM, DPB_RING_CREDIT };
 
 #endif

@@ -10,26 +10,26 @@
 
 static bool post_due(void *strategy, uint64_t bucket)
 {
-    const struct ring_strategy *comm = strategy;
-    return strategy_own_ready(strategy, bucket) && sums_has_place(comm->ring);
+    const struct dpb_ring_strategy *comm = strategy;
+    return dpb_strategy_own_ready(strategy, bucket) && dpb_sums_has_place(comm->ring);
 }
 
-static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void post(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    const struct ring_strategy *comm = strategy;
+    const struct dpb_ring_strategy *comm = strategy;
     comm->ring->ops->post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
     turn->at = turn->length;
 }
 
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
-    const struct ring_strategy *comm = strategy;
-    return sums_finished(comm->ring, bucket);
+    const struct dpb_ring_strategy *comm = strategy;
+    return dpb_sums_finished(comm->ring, bucket);
 }
 
 static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 {
-    const struct ring_strategy *comm = strategy;
+    const struct dpb_ring_strategy *comm = strategy;
     (void)bucket;
     return comm->ring->ops->wait(comm->ring);
 }
@@ -37,104 +37,106 @@ static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 /* When a bucket has to wait to be posted, nothing is on the ring. With shards a bucket that is back
  * from the ring is updated. */
 enum { POST, REDUCE, UPDATE, STAGES };
-static const struct stage stages[STAGES] = {[POST] = {post_due, post, strategy_own_wait},
-                                            [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
-                                            [UPDATE] = {.work = strategy_update_bucket}};
+static const struct dpb_stage stages[STAGES] = {[POST] = {post_due, post, dpb_strategy_own_wait},
+                                                [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
+                                                [UPDATE] = {.work = dpb_strategy_update_bucket}};
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
-static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+static struct dpb_range own_slice(const struct dpb_strategy *strategy, uint64_t bucket,
+                                  uint64_t length)
 {
-    const struct ring_strategy *comm = (const struct ring_strategy *)strategy;
+    const struct dpb_ring_strategy *comm = (const struct dpb_ring_strategy *)strategy;
     (void)bucket;
-    return ring_owned(length, comm->position, strategy->args.n_workers);
+    return dpb_ring_owned(length, comm->position, strategy->args.n_workers);
 }
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* Sums go to all as without shards. The later stages work in the last bucket alone. */
-static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct ring_strategy *comm = strategy;
+    struct dpb_ring_strategy *comm = strategy;
     turn->at = turn->length;
-    if (!strategy_is_last(&comm->base, bucket))
+    if (!dpb_strategy_is_last(&comm->base, bucket))
         return;
-    strategy_update_parts(&comm->base, own_slice);
+    dpb_strategy_update_parts(&comm->base, own_slice);
     comm->n_given = 0;
 }
 
 static bool give_due(void *strategy, uint64_t bucket)
 {
-    const struct ring_strategy *comm = strategy;
-    return !strategy_is_last(&comm->base, bucket) || sums_has_place(comm->ring);
+    const struct dpb_ring_strategy *comm = strategy;
+    return !dpb_strategy_is_last(&comm->base, bucket) || dpb_sums_has_place(comm->ring);
 }
 
-static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
+static void give(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    struct ring_strategy *comm = strategy;
+    struct dpb_ring_strategy *comm = strategy;
     const struct dpb_arenas *arenas = &comm->base.arenas;
-    for (; strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
-        if (!sums_has_place(comm->ring))
+    for (; dpb_strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+        if (!dpb_sums_has_place(comm->ring))
             return;
-        ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
-                  pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
+        dpb_ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
+                      dpb_pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
     }
     turn->at = turn->length;
 }
 
 static bool given_due(void *strategy, uint64_t bucket)
 {
-    const struct ring_strategy *comm = strategy;
-    return !strategy_is_last(&comm->base, bucket) ||
-           sums_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
+    const struct dpb_ring_strategy *comm = strategy;
+    return !dpb_strategy_is_last(&comm->base, bucket) ||
+           dpb_sums_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
 }
 
-static const struct stage whole_stages[] = {{post_due, post, strategy_own_wait},
-                                            {.due = reduce_due, .wait = reduce_wait},
-                                            {.work = update_slices},
-                                            {give_due, give, reduce_wait},
-                                            {.due = given_due, .wait = reduce_wait}};
+static const struct dpb_stage whole_stages[] = {{post_due, post, dpb_strategy_own_wait},
+                                                {.due = reduce_due, .wait = reduce_wait},
+                                                {.work = update_slices},
+                                                {give_due, give, reduce_wait},
+                                                {.due = given_due, .wait = reduce_wait}};
 
 /* ---- messages of a codec of one round: all go to all members --------------------------------- */
 
-static struct gather *gather_of(const struct strategy *strategy)
+static struct dpb_gather *gather_of(const struct dpb_strategy *strategy)
 {
-    return ((const struct ring_strategy *)strategy)->gather;
+    return ((const struct dpb_ring_strategy *)strategy)->gather;
 }
 
-static void post_message(struct strategy *strategy, uint64_t bucket, uint32_t round)
-{
-    (void)round;
-    gather_post(gather_of(strategy), bucket);
-}
-
-static bool messages_here(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+static void post_message(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
     (void)round;
-    return gather_finished(gather_of(strategy), bucket);
+    dpb_gather_post(gather_of(strategy), bucket);
 }
 
-static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+static bool messages_here(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
     (void)round;
-    return gather_wait(gather_of(strategy), bucket);
+    return dpb_gather_finished(gather_of(strategy), bucket);
 }
 
-static const struct coded_carrier round_the_ring = {
-    .post = post_message, .here = messages_here, .wait = messages_wait, .take = coded_decode};
+static dpb_status messages_wait(const struct dpb_strategy *strategy, uint64_t bucket,
+                                uint32_t round)
+{
+    (void)round;
+    return dpb_gather_wait(gather_of(strategy), bucket);
+}
+
+static const struct dpb_coded_carrier round_the_ring = {
+    .post = post_message, .here = messages_here, .wait = messages_wait, .take = dpb_coded_decode};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
-    return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
+    return dpb_gather_move(((struct dpb_ring_strategy *)strategy)->gather, until_ns, moved);
 }
 
 /* ---- of two rounds: the ring sums them ------------------------------------------------------- */
 
 static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
 {
-    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    struct dpb_sums *ring = ((struct dpb_ring_strategy *)strategy)->ring;
     DPB_TRY(ring->ops->move(ring, until_ns, moved));
-    *moved = coded_sums_post(strategy) || *moved;
+    *moved = dpb_coded_sums_post(strategy) || *moved;
     return DPB_OK;
 }
 
@@ -142,16 +144,16 @@ static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    struct dpb_sums *ring = ((struct dpb_ring_strategy *)strategy)->ring;
     return ring->ops->move(ring, until_ns, moved);
 }
 
-dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                              const struct ring_options *options, struct mesh_transport *transport,
-                              void **made)
+dpb_status dpb_ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                  const struct dpb_ring_options *options,
+                                  struct dpb_mesh_transport *transport, void **made)
 {
-    struct ring_strategy *comm = NULL;
-    dpb_status status = coded_open(host, args, sizeof *comm, made);
+    struct dpb_ring_strategy *comm = NULL;
+    dpb_status status = dpb_coded_open(host, args, sizeof *comm, made);
     if (status != DPB_OK) {
         transport->ops->close(transport, false);
         return status;
@@ -159,183 +161,184 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     comm = *made;
     comm->options = *options;
     comm->transport = transport;
-    comm->shard = shard_wanted(args, options->shard);
-    status = strategy_order(&comm->base, &comm->order, &comm->position);
+    comm->shard = dpb_shard_wanted(args, options->shard);
+    status = dpb_strategy_order(&comm->base, &comm->order, &comm->position);
     if (status != DPB_OK) {
-        ring_strategy_close(comm);
+        dpb_ring_strategy_close(comm);
         *made = NULL;
     }
     return status;
 }
 
-dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_options *options)
+dpb_status dpb_ring_inbox_check(const struct dpb_host *host, const struct dpb_ring_options *options)
 {
-    if (options->inbox / strategy_lines(options->chunk) >= 4)
+    if (options->inbox / dpb_strategy_lines(options->chunk) >= 4)
         return DPB_OK;
     return host->fail(DPB_UNSUPPORTED,
                       "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
                       (unsigned long long)options->inbox, (unsigned long long)options->chunk);
 }
 
-dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
-                           struct dpb_comm_plan *want, struct ring_inbox *inbox)
+dpb_status dpb_ring_inbox_plan(const struct dpb_host *host, const struct dpb_ring_options *options,
+                               struct dpb_comm_plan *want, struct dpb_ring_inbox *inbox)
 {
-    uint64_t slot_bytes = strategy_lines(options->chunk);
+    uint64_t slot_bytes = dpb_strategy_lines(options->chunk);
     uint64_t n_slots = options->inbox / slot_bytes;
-    DPB_TRY(ring_inbox_check(host, options));
-    *inbox = (struct ring_inbox){.at = strategy_lines(want->scratch_bytes),
-                                 .slot_bytes = slot_bytes,
-                                 .n_slots = (uint32_t)n_slots};
+    DPB_TRY(dpb_ring_inbox_check(host, options));
+    *inbox = (struct dpb_ring_inbox){.at = dpb_strategy_lines(want->scratch_bytes),
+                                     .slot_bytes = slot_bytes,
+                                     .n_slots = (uint32_t)n_slots};
     want->scratch_bytes = inbox->at + n_slots * slot_bytes;
     return DPB_OK;
 }
 
-struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
-                                     const struct dpb_arenas *arenas)
+struct dpb_ring_memory dpb_ring_inbox_memory(const struct dpb_ring_inbox *inbox,
+                                             const struct dpb_arenas *arenas)
 {
-    return (struct ring_memory){.arena = arenas->gradients,
-                                .arena_bytes = arenas->layout.n_elements *
-                                               dpb_dtype_size(arenas->layout.gradient_type),
-                                .inbox = (char *)arenas->scratch + inbox->at,
-                                .n_slots = inbox->n_slots,
-                                .slot_bytes = inbox->slot_bytes};
+    return (struct dpb_ring_memory){.arena = arenas->gradients,
+                                    .arena_bytes = arenas->layout.n_elements *
+                                                   dpb_dtype_size(arenas->layout.gradient_type),
+                                    .inbox = (char *)arenas->scratch + inbox->at,
+                                    .n_slots = inbox->n_slots,
+                                    .slot_bytes = inbox->slot_bytes};
 }
 
-static enum coded_way way_of(const struct dpb_codec *codec)
+static enum dpb_coded_way way_of(const struct dpb_codec *codec)
 {
-    return codec->ops->finish ? CODED_SUMMED : CODED_GATHERED;
+    return codec->ops->finish ? DPB_CODED_SUMMED : DPB_CODED_GATHERED;
 }
 
-dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
-                              struct dpb_comm_plan *want)
+dpb_status dpb_ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
+                                  struct dpb_comm_plan *want)
 {
-    struct ring_strategy *comm = comm_;
-    if (comm->shard == SHARD_GRADIENTS)
-        shard_plan_slots(layout, want);
-    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
+    struct dpb_ring_strategy *comm = comm_;
+    if (comm->shard == DPB_SHARD_GRADIENTS)
+        dpb_shard_plan_slots(layout, want);
+    DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.args.codec) {
-        const enum coded_way way = way_of(comm->base.args.codec);
-        DPB_TRY(coded_plan(&comm->base, layout, way, want));
-        if (way == CODED_GATHERED)
+        const enum dpb_coded_way way = way_of(comm->base.args.codec);
+        DPB_TRY(dpb_coded_plan(&comm->base, layout, way, want));
+        if (way == DPB_CODED_GATHERED)
             return DPB_OK;
     }
-    if (comm->shard != SHARD_NONE)
-        DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
-    return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
+    if (comm->shard != DPB_SHARD_NONE)
+        DPB_TRY(dpb_strategy_plan_parts(&comm->base, layout, own_slice, want));
+    return dpb_ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
 }
 
-dpb_status ring_strategy_check(const struct dpb_host *host, const struct ring_options *options,
-                               const struct dpb_comm_args *args)
+dpb_status dpb_ring_strategy_check(const struct dpb_host *host,
+                                   const struct dpb_ring_options *options,
+                                   const struct dpb_comm_args *args)
 {
-    const bool gathers = args->codec && way_of(args->codec) == CODED_GATHERED;
-    return gathers ? DPB_OK : ring_inbox_check(host, options);
+    const bool gathers = args->codec && way_of(args->codec) == DPB_CODED_GATHERED;
+    return gathers ? DPB_OK : dpb_ring_inbox_check(host, options);
 }
 
-void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
-                          const struct dpb_layout *layout, uint64_t bucket_elements,
-                          struct dpb_comm_memory *memory)
+void dpb_ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
+                              const struct dpb_layout *layout, uint64_t bucket_elements,
+                              struct dpb_comm_memory *memory)
 {
-    const struct ring_options *given = options;
-    shard_memory(args, given->shard, layout, bucket_elements, memory);
+    const struct dpb_ring_options *given = options;
+    dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
     if (args->codec)
-        coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
+        dpb_coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
 }
 
-static struct ring_members members_of(const struct ring_strategy *comm)
+static struct dpb_ring_members members_of(const struct dpb_ring_strategy *comm)
 {
-    return (struct ring_members){.name = "ring",
-                                 .members = comm->order,
-                                 .n_members = comm->base.args.n_workers,
-                                 .position = comm->position,
-                                 .doorbell = comm->base.signals.doorbell};
+    return (struct dpb_ring_members){.name = "ring",
+                                     .members = comm->order,
+                                     .n_members = comm->base.args.n_workers,
+                                     .position = comm->position,
+                                     .doorbell = comm->base.signals.doorbell};
 }
 
-static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+static dpb_status bind_gather(struct dpb_ring_strategy *comm, const struct dpb_arenas *arenas)
 {
-    DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
-    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
-    const struct gather_args args = {.strategy = &comm->base,
-                                     .slots = gather_coded_slots(&comm->base),
-                                     .transport = comm->transport,
-                                     .members = members_of(comm)};
+    DPB_TRY(dpb_coded_bind_stages(&comm->base, arenas, &round_the_ring));
+    DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
+    const struct dpb_gather_args args = {.strategy = &comm->base,
+                                         .slots = dpb_gather_coded_slots(&comm->base),
+                                         .transport = comm->transport,
+                                         .members = members_of(comm)};
     comm->base.pipeline.move = move_messages;
     comm->transport = NULL; /* the gather's from here on */
-    return gather_create(&args, &comm->gather);
+    return dpb_gather_create(&args, &comm->gather);
 }
 
 /* The arguments without those of a codec or of shards. */
-static struct ring_args ring_args_of(const struct ring_strategy *comm,
-                                     const struct dpb_arenas *arenas)
+static struct dpb_ring_args ring_args_of(const struct dpb_ring_strategy *comm,
+                                         const struct dpb_arenas *arenas)
 {
-    return (struct ring_args){
+    return (struct dpb_ring_args){
         .host = comm->base.host,
         .transport = comm->transport,
         .members = members_of(comm),
-        .memory = ring_inbox_memory(&comm->inbox, arenas),
+        .memory = dpb_ring_inbox_memory(&comm->inbox, arenas),
         .type = arenas->layout.gradient_type,
         .n_buckets = arenas->n_buckets,
-        .bucket_elements = strategy_longest_bucket(&arenas->layout, arenas->bucket_elements)};
+        .bucket_elements = dpb_strategy_longest_bucket(&arenas->layout, arenas->bucket_elements)};
 }
 
-static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+static dpb_status bind_sums(struct dpb_ring_strategy *comm, const struct dpb_arenas *arenas)
 {
     const struct dpb_codec *codec = comm->base.args.codec;
-    DPB_TRY(coded_sums_bind(&comm->base, arenas, &coded_sums_in_place));
-    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
-    struct ring_args args = ring_args_of(comm, arenas);
+    DPB_TRY(dpb_coded_sums_bind(&comm->base, arenas, &dpb_coded_sums_in_place));
+    DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
+    struct dpb_ring_args args = ring_args_of(comm, arenas);
     comm->base.pipeline.move = move_sums;
-    args.memory.arena = coded_memory_of(&comm->base, &args.memory.arena_bytes);
-    args.n_buckets = coded_sums_places(&comm->base);
-    args.names = coded_sums_buckets(&comm->base);
-    args.bucket_elements = coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
+    args.memory.arena = dpb_coded_memory_of(&comm->base, &args.memory.arena_bytes);
+    args.n_buckets = dpb_coded_sums_places(&comm->base);
+    args.names = dpb_coded_sums_buckets(&comm->base);
+    args.bucket_elements = dpb_coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
     comm->transport = NULL; /* the ring's from here on */
-    DPB_TRY(ring_create(&args, &comm->ring));
-    coded_sums_use(&comm->base, comm->ring);
+    DPB_TRY(dpb_ring_create(&args, &comm->ring));
+    dpb_coded_sums_use(&comm->base, comm->ring);
     return DPB_OK;
 }
 
-dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
+dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
-    struct ring_strategy *comm = comm_;
+    struct dpb_ring_strategy *comm = comm_;
     if (comm->base.args.codec)
-        return way_of(comm->base.args.codec) == CODED_SUMMED ? bind_sums(comm, arenas)
-                                                             : bind_gather(comm, arenas);
-    const bool sharded = comm->shard != SHARD_NONE, whole = sharded && comm->base.args.whole;
+        return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
+                                                                 : bind_gather(comm, arenas);
+    const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole;
     if (whole)
-        DPB_TRY(strategy_bind(&comm->base, arenas, STRATEGY_STAGES(whole_stages)));
+        DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(whole_stages)));
     else
-        DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
-    shard_bind_slots(&comm->base, comm->shard);
-    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
-    struct ring_args args = ring_args_of(comm, arenas);
+        DPB_TRY(dpb_strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    dpb_shard_bind_slots(&comm->base, comm->shard);
+    DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
+    struct dpb_ring_args args = ring_args_of(comm, arenas);
     args.n_buckets *= whole ? 2 : 1;
     if (sharded)
-        args.shards = (struct ring_shards){.arena = arenas->weights,
-                                           .type = arenas->layout.weight_type,
-                                           .make = whole ? NULL : strategy_make_weights,
-                                           .owner = comm};
+        args.shards = (struct dpb_ring_shards){.arena = arenas->weights,
+                                               .type = arenas->layout.weight_type,
+                                               .make = whole ? NULL : dpb_strategy_make_weights,
+                                               .owner = comm};
     comm->base.pipeline.move = move;
     comm->transport = NULL; /* the ring's from here on */
-    return ring_create(&args, &comm->ring);
+    return dpb_ring_create(&args, &comm->ring);
 }
 
-dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
+dpb_status dpb_ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
-    struct ring_strategy *comm = comm_;
+    struct dpb_ring_strategy *comm = comm_;
     if (comm->ring)
-        sums_begin(comm->ring, step->step);
-    return strategy_begin(comm_, step);
+        dpb_sums_begin(comm->ring, step->step);
+    return dpb_strategy_begin(comm_, step);
 }
 
-void ring_strategy_close(void *comm_)
+void dpb_ring_strategy_close(void *comm_)
 {
-    struct ring_strategy *comm = comm_;
+    struct dpb_ring_strategy *comm = comm_;
     if (!comm)
         return;
     if (comm->transport)
         comm->transport->ops->close(comm->transport, false);
-    sums_destroy(comm->ring);
-    gather_destroy(comm->gather);
+    dpb_sums_destroy(comm->ring);
+    dpb_gather_destroy(comm->gather);
     free(comm->order);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }

@@ -26,14 +26,14 @@
 #include "strategy.h"
 
 /* Options that every ring has: the first member of a plugin's options. */
-struct ring_options {
+struct dpb_ring_options {
     uint64_t chunk; /* bytes */
     uint64_t inbox; /* bytes */
-    int shard;      /* for a ring of all workers: SHARD_OPTION_ROW */
+    int shard;      /* for a ring of all workers: DPB_SHARD_OPTION_ROW */
 };
 
 /* The options' rows, for a struct with a member `ring` of this type. */
-#define RING_OPTION_ROWS(STRUCT)                                                                   \
+#define DPB_RING_OPTION_ROWS(STRUCT)                                                               \
     DPB_OPTION_ROW(                                                                                \
         "chunk", SIZE, "bytes", "256KiB", DPB_CACHE_LINE, 64 << 20, NULL, STRUCT, ring.chunk,      \
         "bytes that travel in one message: small ones overlap better, large ones cost less each"), \
@@ -41,62 +41,64 @@ struct ring_options {
                        ring.inbox, "memory for partial sums that arrive; at least 4 chunks")
 
 /* The place of a ring's inbox in the scratch. */
-struct ring_inbox {
+struct dpb_ring_inbox {
     uint64_t at, slot_bytes;
     uint32_t n_slots;
 };
 
 /* Refuses an inbox that is too small. */
-dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_options *options);
-/* Puts the inbox behind the scratch that `want` has so far, after ring_inbox_check. */
-dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
-                           struct dpb_comm_plan *want, struct ring_inbox *inbox);
+dpb_status dpb_ring_inbox_check(const struct dpb_host *host,
+                                const struct dpb_ring_options *options);
+/* Puts the inbox behind the scratch that `want` has so far, after dpb_ring_inbox_check. */
+dpb_status dpb_ring_inbox_plan(const struct dpb_host *host, const struct dpb_ring_options *options,
+                               struct dpb_comm_plan *want, struct dpb_ring_inbox *inbox);
 /* A ring's memory: the gradient arena, and this inbox. */
-struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
-                                     const struct dpb_arenas *arenas);
+struct dpb_ring_memory dpb_ring_inbox_memory(const struct dpb_ring_inbox *inbox,
+                                             const struct dpb_arenas *arenas);
 
-struct gather;
+struct dpb_gather;
 
-struct ring_strategy {
-    struct strategy base;
-    struct ring_options options;
-    int shard;                        /* shard_wanted */
-    struct mesh_transport *transport; /* NULL once the ring or the gather owns the transport */
-    struct sums *ring;                /* of gradients, or of messages of a codec of two rounds */
-    struct gather *gather;            /* with a codec of one round */
-    uint32_t *order;                  /* of the members */
+struct dpb_ring_strategy {
+    struct dpb_strategy base;
+    struct dpb_ring_options options;
+    int shard;                            /* dpb_shard_wanted */
+    struct dpb_mesh_transport *transport; /* NULL once the ring or the gather owns the transport */
+    struct dpb_sums *ring;     /* of gradients, or of messages of a codec of two rounds */
+    struct dpb_gather *gather; /* with a codec of one round */
+    uint32_t *order;           /* of the members */
     uint32_t position;
     uint64_t n_given; /* buckets of this exchange whose weights are sent after all sums */
-    struct ring_inbox inbox;
+    struct dpb_ring_inbox inbox;
 };
 
-/* `open`: a struct ring_strategy; the transport is @owned by it, also when this fails. */
-dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                              const struct ring_options *options, struct mesh_transport *transport,
-                              void **comm);
-dpb_status ring_strategy_plan(void *comm, const struct dpb_layout *layout,
-                              struct dpb_comm_plan *want);
-dpb_status ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
-dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
-void ring_strategy_close(void *comm);
+/* `open`: a struct dpb_ring_strategy; the transport is @owned by it, also when this fails. */
+dpb_status dpb_ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                  const struct dpb_ring_options *options,
+                                  struct dpb_mesh_transport *transport, void **comm);
+dpb_status dpb_ring_strategy_plan(void *comm, const struct dpb_layout *layout,
+                                  struct dpb_comm_plan *want);
+dpb_status dpb_ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
+dpb_status dpb_ring_strategy_begin(void *comm, const struct dpb_step *step);
+void dpb_ring_strategy_close(void *comm);
 
 /* The memory of a codec, and of optimizer state with shards. The plugin's options begin with a
- * struct ring_options. */
-void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
-                          const struct dpb_layout *layout, uint64_t bucket_elements,
-                          struct dpb_comm_memory *memory);
+ * struct dpb_ring_options. */
+void dpb_ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
+                              const struct dpb_layout *layout, uint64_t bucket_elements,
+                              struct dpb_comm_memory *memory);
 
 /* For the hook `contract`: refuses before the run options that `plan` refuses. */
-dpb_status ring_strategy_check(const struct dpb_host *host, const struct ring_options *options,
-                               const struct dpb_comm_args *args);
+dpb_status dpb_ring_strategy_check(const struct dpb_host *host,
+                                   const struct dpb_ring_options *options,
+                                   const struct dpb_comm_args *args);
 
 /* All hooks but `open` and `contract`, for a plugin's table. */
-#define RING_STRATEGY_HOOKS                                                          \
-    .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,         \
-    .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin, \
-    STRATEGY_HOOKS, .close = ring_strategy_close
+#define DPB_RING_STRATEGY_HOOKS                                                                  \
+    .memory = dpb_ring_strategy_memory, DPB_CODED_HOOKS, .plan = dpb_ring_strategy_plan,         \
+    .bind = dpb_ring_strategy_bind, .load = dpb_strategy_load, .begin = dpb_ring_strategy_begin, \
+    DPB_STRATEGY_HOOKS, .close = dpb_ring_strategy_close
 
-#define RING_STRATEGY_CAPABILITIES \
+#define DPB_RING_STRATEGY_CAPABILITIES \
     (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS)
 
 #endif

@@ -12,17 +12,17 @@
 
 enum { MOST_RINGS = 16 };
 
-_Static_assert(sizeof(struct bell_page) == DPB_CACHE_LINE, "a page is a cache line");
+_Static_assert(sizeof(struct dpb_bell_page) == DPB_CACHE_LINE, "a page is a cache line");
 
 /* Another rank of the machine, or this one. */
 struct neighbour {
-    struct bell_page *page;
+    struct dpb_bell_page *page;
     struct sockaddr_un address;
     socklen_t bytes;
 };
 
-struct doorbell {
-    struct bell_page *own;
+struct dpb_doorbell {
+    struct dpb_bell_page *own;
     int fd;
     uint32_t n_neighbours;
     struct neighbour neighbours[];
@@ -33,7 +33,7 @@ static void make_key(const char *name, uint32_t rank, char key[96])
     snprintf(key, 96, "%s.doorbell.%u", name, rank);
 }
 
-static dpb_status open_socket(struct doorbell *doorbell, const struct dpb_host *host,
+static dpb_status open_socket(struct dpb_doorbell *doorbell, const struct dpb_host *host,
                               const char *name, uint32_t rank)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -50,8 +50,8 @@ static dpb_status open_socket(struct doorbell *doorbell, const struct dpb_host *
     return host->store->put(key, &address, bytes);
 }
 
-static dpb_status meet(struct doorbell *doorbell, const struct dpb_host *host, const char *name,
-                       const struct doorbell_rank *rung)
+static dpb_status meet(struct dpb_doorbell *doorbell, const struct dpb_host *host, const char *name,
+                       const struct dpb_doorbell_rank *rung)
 {
     struct neighbour *neighbour = &doorbell->neighbours[doorbell->n_neighbours];
     size_t bytes = sizeof neighbour->address;
@@ -64,10 +64,11 @@ static dpb_status meet(struct doorbell *doorbell, const struct dpb_host *host, c
     return DPB_OK;
 }
 
-dpb_status doorbell_open(const struct dpb_host *host, const char *name, struct doorbell_rank own,
-                         const struct doorbell_rank *rung, uint32_t n_rung, struct doorbell **made)
+dpb_status dpb_doorbell_open(const struct dpb_host *host, const char *name,
+                             struct dpb_doorbell_rank own, const struct dpb_doorbell_rank *rung,
+                             uint32_t n_rung, struct dpb_doorbell **made)
 {
-    struct doorbell *doorbell =
+    struct dpb_doorbell *doorbell =
         calloc(1, sizeof *doorbell + n_rung * sizeof doorbell->neighbours[0]);
     if (!doorbell)
         return host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
@@ -78,12 +79,12 @@ dpb_status doorbell_open(const struct dpb_host *host, const char *name, struct d
     if (status == DPB_OK)
         *made = doorbell;
     else
-        doorbell_close(doorbell);
+        dpb_doorbell_close(doorbell);
     return status;
 }
 
 /* A socket that takes no more has enough in it to wake its rank. */
-void doorbell_ring(const struct doorbell *doorbell)
+void dpb_doorbell_ring(const struct dpb_doorbell *doorbell)
 {
     for (uint32_t i = 0; doorbell && i < doorbell->n_neighbours; i++) {
         const struct neighbour *neighbour = &doorbell->neighbours[i];
@@ -94,26 +95,26 @@ void doorbell_ring(const struct doorbell *doorbell)
     }
 }
 
-bool doorbell_arm(struct doorbell *doorbell)
+bool dpb_doorbell_arm(struct dpb_doorbell *doorbell)
 {
     if (doorbell)
         __atomic_store_n(&doorbell->own->waiting, 1, __ATOMIC_SEQ_CST);
-    return !doorbell_was_rung(doorbell);
+    return !dpb_doorbell_was_rung(doorbell);
 }
 
-bool doorbell_was_rung(const struct doorbell *doorbell)
+bool dpb_doorbell_was_rung(const struct dpb_doorbell *doorbell)
 {
     return doorbell && __atomic_load_n(&doorbell->own->rung, __ATOMIC_SEQ_CST) != 0;
 }
 
-int doorbell_fd(const struct doorbell *doorbell)
+int dpb_doorbell_fd(const struct dpb_doorbell *doorbell)
 {
     return doorbell ? doorbell->fd : -1;
 }
 
 /* A datagram may come after its ring was seen: then the next poll reports the datagram. Takes at
  * most as many as fit into a socket at first, so that a sender of more does not keep this rank. */
-void doorbell_disarm(struct doorbell *doorbell, bool readable)
+void dpb_doorbell_disarm(struct dpb_doorbell *doorbell, bool readable)
 {
     char ring[16];
     if (!doorbell)
@@ -125,7 +126,7 @@ void doorbell_disarm(struct doorbell *doorbell, bool readable)
             break;
 }
 
-void doorbell_close(struct doorbell *doorbell)
+void dpb_doorbell_close(struct dpb_doorbell *doorbell)
 {
     if (!doorbell)
         return;

@@ -3,30 +3,32 @@
 
 #include <stdlib.h>
 
-size_t signals_bytes(uint64_t n_buckets)
+size_t dpb_signals_bytes(uint64_t n_buckets)
 {
-    return sizeof(struct signal_page) + N_SIGNALS * n_buckets * sizeof(int64_t);
+    return sizeof(struct dpb_signal_page) + DPB_N_SIGNALS * n_buckets * sizeof(int64_t);
 }
 
 /* The own rank, where a thread of it waits while another one rings. */
-static bool is_rung(const struct signals *signals, const struct dpb_comm_args *args, uint32_t rank)
+static bool is_rung(const struct dpb_rank_signals *signals, const struct dpb_comm_args *args,
+                    uint32_t rank)
 {
     if (rank == signals->rank)
         return args->comm_cores > 0 && args->role == DPB_WORKER;
-    return signals->pages[rank] && args->machines[signals_rank(signals, rank)] ==
-                                       args->machines[signals_rank(signals, signals->rank)];
+    return signals->pages[rank] && args->machines[dpb_signals_rank(signals, rank)] ==
+                                       args->machines[dpb_signals_rank(signals, signals->rank)];
 }
 
-static struct doorbell_rank bell_of(const struct signals *signals, uint32_t rank)
+static struct dpb_doorbell_rank bell_of(const struct dpb_rank_signals *signals, uint32_t rank)
 {
-    return (struct doorbell_rank){signals_rank(signals, rank), &signals->pages[rank]->bell};
+    return (struct dpb_doorbell_rank){dpb_signals_rank(signals, rank), &signals->pages[rank]->bell};
 }
 
-dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb_comm_args *args,
-                                 const char *name, struct doorbell **doorbell)
+dpb_status dpb_signals_open_doorbell(const struct dpb_rank_signals *signals,
+                                     const struct dpb_comm_args *args, const char *name,
+                                     struct dpb_doorbell **doorbell)
 {
     const uint32_t n_ranks = args->n_workers + args->n_servers;
-    struct doorbell_rank *rung = calloc(n_ranks, sizeof *rung);
+    struct dpb_doorbell_rank *rung = calloc(n_ranks, sizeof *rung);
     uint32_t n = 0;
     *doorbell = NULL;
     if (!rung)
@@ -34,38 +36,40 @@ dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb
     for (uint32_t rank = 0; rank < n_ranks; rank++)
         if (is_rung(signals, args, rank))
             rung[n++] = bell_of(signals, rank);
-    dpb_status status = n == 0 ? DPB_OK
-                               : doorbell_open(signals->host, name, bell_of(signals, signals->rank),
-                                               rung, n, doorbell);
+    dpb_status status = n == 0
+                            ? DPB_OK
+                            : dpb_doorbell_open(signals->host, name,
+                                                bell_of(signals, signals->rank), rung, n, doorbell);
     free(rung);
     return status;
 }
 
-static uint32_t count_of(const struct signals *signals, uint64_t bucket)
+static uint32_t count_of(const struct dpb_rank_signals *signals, uint64_t bucket)
 {
     return (uint32_t)(signals->exchange * signals->n_buckets + bucket + 1);
 }
 
 /* Atomically, for readers of the next round. */
-void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
-                       int64_t time_ns)
+void dpb_signals_note_time(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                           uint64_t bucket, int64_t time_ns)
 {
-    struct signal_page *page = signals->pages[signals->rank];
+    struct dpb_signal_page *page = signals->pages[signals->rank];
     __atomic_store_n(&page->times_ns[kind * signals->n_buckets + bucket], time_ns,
                      __ATOMIC_RELAXED);
 }
 
 /* The time is written before the flag that publishes it. */
-void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket)
+void dpb_signals_raise(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                       uint64_t bucket)
 {
-    struct signal_page *page = signals->pages[signals->rank];
-    signals_note_time(signals, kind, bucket, signals->host->now_ns());
+    struct dpb_signal_page *page = signals->pages[signals->rank];
+    dpb_signals_note_time(signals, kind, bucket, signals->host->now_ns());
     signals->host->flag->set(&page->flags[kind], count_of(signals, bucket));
-    doorbell_ring(signals->doorbell);
+    dpb_doorbell_ring(signals->doorbell);
 }
 
-uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,
-                         struct rank_set ranks, uint64_t bucket)
+uint32_t dpb_signals_missing(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                             struct dpb_rank_set ranks, uint64_t bucket)
 {
     uint32_t count = count_of(signals, bucket);
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
@@ -74,31 +78,32 @@ uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,
     return UINT32_MAX;
 }
 
-bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                     uint64_t bucket)
+bool dpb_signals_reached(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                         struct dpb_rank_set ranks, uint64_t bucket)
 {
-    return signals_missing(signals, kind, ranks, bucket) == UINT32_MAX;
+    return dpb_signals_missing(signals, kind, ranks, bucket) == UINT32_MAX;
 }
 
-dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                        uint64_t bucket, int64_t timeout_ns, uint64_t bytes, const char *purpose)
+dpb_status dpb_signals_wait(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                            struct dpb_rank_set ranks, uint64_t bucket, int64_t timeout_ns,
+                            uint64_t bytes, const char *purpose)
 {
-    const uint32_t rank = signals_missing(signals, kind, ranks, bucket);
+    const uint32_t rank = dpb_signals_missing(signals, kind, ranks, bucket);
     if (rank == UINT32_MAX)
         return DPB_OK;
     const struct dpb_wait what = {.timeout_ns = timeout_ns,
                                   .step = signals->exchange,
                                   .bucket = bucket,
                                   .bytes = bytes,
-                                  .peer = signals_rank(signals, rank),
+                                  .peer = dpb_signals_rank(signals, rank),
                                   .purpose = purpose};
     signals->host->note("wait_peer", bucket, what.peer);
     return signals->host->flag->wait(&signals->pages[rank]->flags[kind], count_of(signals, bucket),
                                      &what);
 }
 
-int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
-                          struct rank_set ranks, uint64_t bucket)
+int64_t dpb_signals_latest_ns(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                              struct dpb_rank_set ranks, uint64_t bucket)
 {
     int64_t latest = INT64_MIN;
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
@@ -109,8 +114,8 @@ int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
     return latest;
 }
 
-bool signals_overwritten(const struct signals *signals, enum signal_kind kind,
-                         struct rank_set ranks, uint64_t bucket)
+bool dpb_signals_overwritten(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                             struct dpb_rank_set ranks, uint64_t bucket)
 {
     const uint32_t next = count_of(signals, bucket) + (uint32_t)signals->n_buckets;
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
@@ -119,17 +124,18 @@ bool signals_overwritten(const struct signals *signals, enum signal_kind kind,
     return false;
 }
 
-void signals_span_late(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                       uint64_t bucket)
+void dpb_signals_span_late(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                           struct dpb_rank_set ranks, uint64_t bucket)
 {
-    struct rank_set self = {signals->rank, 1};
-    int64_t here = signals_latest_ns(signals, kind, self, bucket);
-    int64_t last = signals_latest_ns(signals, kind, ranks, bucket);
-    if (last > here && !signals_overwritten(signals, kind, ranks, bucket))
+    struct dpb_rank_set self = {signals->rank, 1};
+    int64_t here = dpb_signals_latest_ns(signals, kind, self, bucket);
+    int64_t last = dpb_signals_latest_ns(signals, kind, ranks, bucket);
+    if (last > here && !dpb_signals_overwritten(signals, kind, ranks, bucket))
         signals->host->span(bucket, DPB_PHASE_WAIT_PEER, here, last);
 }
 
-void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket)
+void dpb_signals_span_late_peer(const struct dpb_rank_signals *signals, struct dpb_rank_set ranks,
+                                uint64_t bucket)
 {
-    signals_span_late(signals, SIGNAL_READY, ranks, bucket);
+    dpb_signals_span_late(signals, DPB_SIGNAL_READY, ranks, bucket);
 }

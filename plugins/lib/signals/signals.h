@@ -10,80 +10,84 @@
 
 #include "doorbell.h"
 
-enum signal_kind {
-    SIGNAL_READY,    /* the rank's gradients of the bucket are final */
-    SIGNAL_REDUCED,  /* its share of the bucket is summed (and updated, if it owns weights) */
-    SIGNAL_TAKEN,    /* it has read all it needs from the others */
-    SIGNAL_GATHERED, /* its share of the sum over all machines is in all arenas of its machine */
-    SIGNAL_PUSHED,   /* its gradients are in the memory where the bucket's owners sum them */
-    SIGNAL_ANSWERED, /* with a codec of two rounds: its message of the second round is there */
-    N_SIGNALS
+enum dpb_signal_kind {
+    DPB_SIGNAL_READY,    /* the rank's gradients of the bucket are final */
+    DPB_SIGNAL_REDUCED,  /* its share of the bucket is summed (and updated, if it owns weights) */
+    DPB_SIGNAL_TAKEN,    /* it has read all it needs from the others */
+    DPB_SIGNAL_GATHERED, /* its share of all machines' sum is in all arenas of its machine */
+    DPB_SIGNAL_PUSHED,   /* its gradients are in the memory where the bucket's owners sum them */
+    DPB_SIGNAL_ANSWERED, /* with a codec of two rounds: its message of the second round is there */
+    DPB_N_SIGNALS
 };
 
-struct signal_page {
-    struct dpb_flag flags[N_SIGNALS];
-    struct bell_page bell; /* of a rank that may wait for the network */
-    int64_t times_ns[];    /* [kind * n_buckets + bucket] */
+struct dpb_signal_page {
+    struct dpb_flag flags[DPB_N_SIGNALS];
+    struct dpb_bell_page bell; /* of a rank that may wait for the network */
+    int64_t times_ns[];        /* [kind * n_buckets + bucket] */
 };
 
-struct signals {
+struct dpb_rank_signals {
     const struct dpb_host *host;
     uint32_t rank;
-    uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
-    struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
-    struct doorbell *doorbell;        /* rung with every signal; NULL: no rank waits in poll */
+    uint64_t n_buckets, exchange;         /* the exchange under way, from 0 */
+    struct dpb_signal_page *const *pages; /* by rank; at the start of each rank's scratch */
+    struct dpb_doorbell *doorbell;        /* rung with every signal; NULL: no rank waits in poll */
     /* NULL; or, if "ranks" count the workers of a machine, each one's rank in the job. */
     const uint32_t *ranks;
 };
 
 /* A set of neighbouring ranks. */
-struct rank_set {
+struct dpb_rank_set {
     uint32_t first, n;
 };
 
 /* The rank in the job. */
-static inline uint32_t signals_rank(const struct signals *signals, uint32_t rank)
+static inline uint32_t dpb_signals_rank(const struct dpb_rank_signals *signals, uint32_t rank)
 {
     return signals->ranks ? signals->ranks[rank] : rank;
 }
 
-size_t signals_bytes(uint64_t n_buckets);
+size_t dpb_signals_bytes(uint64_t n_buckets);
 
 /* Collective over the ranks of a machine that see each other's signals. Whatever a rank may wait
- * for rings its doorbell: *doorbell, @owned (doorbell_close), or NULL if no rank can ring. `name` as
- * for doorbell_open. */
-dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb_comm_args *args,
-                                 const char *name, struct doorbell **doorbell);
+ * for rings its doorbell: *doorbell, @owned (dpb_doorbell_close), or NULL if no rank can ring.
+ * `name` as for dpb_doorbell_open. */
+dpb_status dpb_signals_open_doorbell(const struct dpb_rank_signals *signals,
+                                     const struct dpb_comm_args *args, const char *name,
+                                     struct dpb_doorbell **doorbell);
 
 /* Raises the own counter to `bucket` of this exchange, with the current time. */
-void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket);
+void dpb_signals_raise(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                       uint64_t bucket);
 /* Stores the time of an event for the others, without a signal. A signal that is raised later
  * makes the time visible. */
-void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
-                       int64_t time_ns);
+void dpb_signals_note_time(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                           uint64_t bucket, int64_t time_ns);
 /* The first of `ranks` that has not reached the bucket; UINT32_MAX: all have. */
-uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,
-                         struct rank_set ranks, uint64_t bucket);
+uint32_t dpb_signals_missing(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                             struct dpb_rank_set ranks, uint64_t bucket);
 /* Whether all of `ranks` have reached the bucket. */
-bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                     uint64_t bucket);
-/* Blocks until the rank that signals_missing returns reaches the bucket; timeout_ns as in struct
- * dpb_wait. */
-dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                        uint64_t bucket, int64_t timeout_ns, uint64_t bytes, const char *purpose);
+bool dpb_signals_reached(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                         struct dpb_rank_set ranks, uint64_t bucket);
+/* Blocks until the rank that dpb_signals_missing returns reaches the bucket; timeout_ns as in
+ * struct dpb_wait. */
+dpb_status dpb_signals_wait(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                            struct dpb_rank_set ranks, uint64_t bucket, int64_t timeout_ns,
+                            uint64_t bytes, const char *purpose);
 /* The time when the last of `ranks` reached the bucket; all have reached it. */
-int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
-                          struct rank_set ranks, uint64_t bucket);
+int64_t dpb_signals_latest_ns(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                              struct dpb_rank_set ranks, uint64_t bucket);
 /* Whether one of `ranks` has raised the signal in the next exchange already, since this rank was
  * held up: its time is that of the next exchange. */
-bool signals_overwritten(const struct signals *signals, enum signal_kind kind,
-                         struct rank_set ranks, uint64_t bucket);
+bool dpb_signals_overwritten(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                             struct dpb_rank_set ranks, uint64_t bucket);
 
 /* Reports how long this rank's bucket waited for the signal `kind` of `ranks`, after its own; all
  * have raised it. Reports nothing if their times are overwritten. */
-void signals_span_late(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                       uint64_t bucket);
+void dpb_signals_span_late(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
+                           struct dpb_rank_set ranks, uint64_t bucket);
 /* The same for later gradients of `ranks`: READY. */
-void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket);
+void dpb_signals_span_late_peer(const struct dpb_rank_signals *signals, struct dpb_rank_set ranks,
+                                uint64_t bucket);
 
 #endif

@@ -3,76 +3,77 @@
 
 #include <assert.h>
 
-dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host, void *strategy,
-                         const struct stage *stages, uint32_t n_stages,
-                         const struct dpb_arenas *arenas)
+dpb_status dpb_pipeline_open(struct dpb_pipeline *pipeline, const struct dpb_host *host,
+                             void *strategy, const struct dpb_stage *stages, uint32_t n_stages,
+                             const struct dpb_arenas *arenas)
 {
-    assert(n_stages <= PIPELINE_STAGES);
-    *pipeline = (struct pipeline){.host = host,
-                                  .strategy = strategy,
-                                  .stages = stages,
-                                  .n_stages = n_stages,
-                                  .n_buckets = arenas->n_buckets,
-                                  .bucket_elements = arenas->bucket_elements,
-                                  .n_elements = arenas->layout.n_elements,
-                                  .done = host->event->create()};
+    assert(n_stages <= DPB_PIPELINE_STAGES);
+    *pipeline = (struct dpb_pipeline){.host = host,
+                                      .strategy = strategy,
+                                      .stages = stages,
+                                      .n_stages = n_stages,
+                                      .n_buckets = arenas->n_buckets,
+                                      .bucket_elements = arenas->bucket_elements,
+                                      .n_elements = arenas->layout.n_elements,
+                                      .done = host->event->create()};
     return pipeline->done ? DPB_OK : DPB_NO_MEMORY;
 }
 
-void pipeline_close(struct pipeline *pipeline)
+void dpb_pipeline_close(struct dpb_pipeline *pipeline)
 {
     if (pipeline->host)
         pipeline->host->event->destroy(pipeline->done);
 }
 
-void pipeline_begin(struct pipeline *pipeline)
+void dpb_pipeline_begin(struct dpb_pipeline *pipeline)
 {
     pipeline->host->event->reset(pipeline->done);
     for (uint32_t s = 0; s < pipeline->n_stages; s++)
         pipeline->next[s] = pipeline->at[s] = pipeline->left[s] = 0;
 }
 
-uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket)
+uint64_t dpb_pipeline_bucket_length(const struct dpb_pipeline *pipeline, uint64_t bucket)
 {
-    return pipeline_length_of(pipeline->n_elements, pipeline->bucket_elements, bucket);
+    return dpb_pipeline_length_of(pipeline->n_elements, pipeline->bucket_elements, bucket);
 }
 
 /* A bucket reaches a stage when it has left the one before. */
-static bool has_bucket(const struct pipeline *pipeline, uint32_t s)
+static bool has_bucket(const struct dpb_pipeline *pipeline, uint32_t s)
 {
     uint64_t limit = s == 0 ? pipeline->n_buckets : pipeline->left[s - 1];
     return pipeline->next[s] < limit;
 }
 
-static bool is_in_flight(const struct pipeline *pipeline, uint32_t s)
+static bool is_in_flight(const struct dpb_pipeline *pipeline, uint32_t s)
 {
     return pipeline->left[s] < pipeline->next[s];
 }
 
-static const struct stage_flight *flight_of(const struct pipeline *pipeline, uint32_t s)
+static const struct dpb_stage_flight *flight_of(const struct dpb_pipeline *pipeline, uint32_t s)
 {
     return pipeline->flights ? pipeline->flights[s] : NULL;
 }
 
 /* All that the stage did to the bucket happened before. */
-static void leave(struct pipeline *pipeline, uint32_t s)
+static void leave(struct dpb_pipeline *pipeline, uint32_t s)
 {
     __atomic_store_n(&pipeline->left[s], pipeline->left[s] + 1, __ATOMIC_RELEASE);
 }
 
-uint64_t pipeline_count_done(const struct pipeline *pipeline)
+uint64_t dpb_pipeline_count_done(const struct dpb_pipeline *pipeline)
 {
     return __atomic_load_n(&pipeline->left[pipeline->n_stages - 1], __ATOMIC_ACQUIRE);
 }
 
 /* Does a piece of the stage's next bucket; false: that is not due. */
-static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
+static bool work_on(struct dpb_pipeline *pipeline, uint32_t s, int64_t until_ns)
 {
-    const struct stage *stage = &pipeline->stages[s];
+    const struct dpb_stage *stage = &pipeline->stages[s];
     uint64_t bucket = pipeline->next[s];
     if (!has_bucket(pipeline, s) || (stage->due && !stage->due(pipeline->strategy, bucket)))
         return false;
-    struct stage_turn turn = {pipeline_bucket_length(pipeline, bucket), pipeline->at[s], until_ns};
+    struct dpb_stage_turn turn = {dpb_pipeline_bucket_length(pipeline, bucket), pipeline->at[s],
+                                  until_ns};
     if (stage->work)
         stage->work(pipeline->strategy, bucket, &turn);
     pipeline->at[s] = turn.at;
@@ -85,9 +86,9 @@ static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
     return true;
 }
 
-static bool land(struct pipeline *pipeline, uint32_t s)
+static bool land(struct dpb_pipeline *pipeline, uint32_t s)
 {
-    const struct stage_flight *flight = flight_of(pipeline, s);
+    const struct dpb_stage_flight *flight = flight_of(pipeline, s);
     uint64_t bucket = pipeline->left[s];
     if (!is_in_flight(pipeline, s) ||
         !pipeline->flight_ops->done(pipeline->strategy, bucket, flight))
@@ -98,7 +99,7 @@ static bool land(struct pipeline *pipeline, uint32_t s)
 }
 
 /* Does a piece of any stage that is due; false: none is. */
-static bool work_on_something(struct pipeline *pipeline, int64_t until_ns)
+static bool work_on_something(struct dpb_pipeline *pipeline, int64_t until_ns)
 {
     for (uint32_t s = 0; s < pipeline->n_stages; s++)
         if (work_on(pipeline, s, until_ns) || land(pipeline, s))
@@ -106,7 +107,8 @@ static bool work_on_something(struct pipeline *pipeline, int64_t until_ns)
     return false;
 }
 
-const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, uint64_t *bucket)
+const struct dpb_stage_flight *dpb_pipeline_in_flight(const struct dpb_pipeline *pipeline,
+                                                      uint64_t *bucket)
 {
     for (uint32_t s = pipeline->n_stages; s-- > 0;)
         if (is_in_flight(pipeline, s)) {
@@ -116,7 +118,7 @@ const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, u
     return NULL;
 }
 
-static dpb_status wait_for_something(struct pipeline *pipeline)
+static dpb_status wait_for_something(struct dpb_pipeline *pipeline)
 {
     for (uint32_t s = pipeline->n_stages; s-- > 0;) {
         if (is_in_flight(pipeline, s))
@@ -129,7 +131,7 @@ static dpb_status wait_for_something(struct pipeline *pipeline)
 }
 
 /* Does a piece of the work beside the stages, and a piece of the work that is due in them. */
-static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool *worked)
+static dpb_status work_on_all(struct dpb_pipeline *pipeline, int64_t until_ns, bool *worked)
 {
     bool moved = false;
     if (pipeline->move)
@@ -138,7 +140,7 @@ static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool 
     return DPB_OK;
 }
 
-dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
+dpb_status dpb_pipeline_progress(struct dpb_pipeline *pipeline, int64_t budget_ns)
 {
     const uint64_t *last = &pipeline->left[pipeline->n_stages - 1], before = *last;
     int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;

@@ -14,86 +14,88 @@
 
 #include "dpbench/host.h"
 
-enum { PIPELINE_STAGES = 8 };
+enum { DPB_PIPELINE_STAGES = 8 };
 
 /* The work that a stage enqueues on a device. */
-struct stage_flight {
+struct dpb_stage_flight {
     uint32_t kind;       /* the strategy's number for this kind of work */
     dpb_phase phase;     /* of the work, in the step's parts */
     const char *purpose; /* completes "waits for ..." in messages */
 };
 
 /* A stage's turn with a bucket. */
-struct stage_turn {
+struct dpb_stage_turn {
     uint64_t length;  /* elements of the bucket */
     uint64_t at;      /* the first element that the stage has not worked on; `work` moves it */
     int64_t until_ns; /* `work` returns then */
 };
 
-struct stage {
+struct dpb_stage {
     /* NULL: a bucket is due as soon as it has left the stage before. */
     bool (*due)(void *strategy, uint64_t bucket);
     /* Works on elements [at, length) of the bucket until at == length or `until_ns` has passed. It
      * is not called with at == length. NULL: there is nothing to do. */
-    void (*work)(void *strategy, uint64_t bucket, struct stage_turn *turn);
+    void (*work)(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn);
     /* Blocks until `due` may have become true; NULL if `due` is. */
     dpb_status (*wait)(void *strategy, uint64_t bucket);
 };
 
 /* The hooks of a strategy with flights. */
-struct stage_flight_ops {
-    bool (*done)(const void *strategy, uint64_t bucket, const struct stage_flight *flight);
+struct dpb_stage_flight_ops {
+    bool (*done)(const void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight);
     /* Called once for a bucket that is done, in the order of buckets. */
-    void (*land)(void *strategy, uint64_t bucket, const struct stage_flight *flight);
+    void (*land)(void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight);
     /* Returns when the bucket may be done, or after a short while. */
-    dpb_status (*wait)(void *strategy, uint64_t bucket, const struct stage_flight *flight);
+    dpb_status (*wait)(void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight);
 };
 
-struct pipeline {
+struct dpb_pipeline {
     const struct dpb_host *host;
     void *strategy;
-    const struct stage *stages;
+    const struct dpb_stage *stages;
     uint32_t n_stages;
     uint64_t n_buckets, bucket_elements, n_elements;
     struct dpb_event *done; /* fires when the last stage has done the last bucket */
     /* By stage: the first bucket that it has not worked through, how far it is with that, and the
      * first bucket that has not left it. */
-    uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES], left[PIPELINE_STAGES];
-    /* Set after pipeline_open if stages have flights: by stage (NULL: a bucket leaves the stage
+    uint64_t next[DPB_PIPELINE_STAGES], at[DPB_PIPELINE_STAGES], left[DPB_PIPELINE_STAGES];
+    /* Set after dpb_pipeline_open if stages have flights: by stage (NULL: a bucket leaves the stage
      * once its work is finished), and the hooks. */
-    const struct stage_flight *const *flights;
-    const struct stage_flight_ops *flight_ops;
-    /* Work beside the stages, such as a network's, or NULL; set after pipeline_open. The pipeline
-     * calls it repeatedly, with the strategy, while it works. `move` does a piece of the work that
-     * is possible now, without waiting. *moved: a piece was done, so a stage may be due. */
+    const struct dpb_stage_flight *const *flights;
+    const struct dpb_stage_flight_ops *flight_ops;
+    /* Work beside the stages, such as a network's, or NULL; set after dpb_pipeline_open. The
+     * pipeline calls it repeatedly, with the strategy, while it works. `move` does a piece of the
+     * work that is possible now, without waiting. *moved: a piece was done, so a stage may be
+     * due. */
     dpb_status (*move)(void *strategy, int64_t until_ns, bool *moved);
-    /* Set after pipeline_open: without a budget `pipeline_progress` returns when a bucket has left
-     * the last stage, too. */
+    /* Set after dpb_pipeline_open: without a budget `dpb_pipeline_progress` returns when a bucket
+     * has left the last stage, too. */
     bool tells_each;
 };
 
-/* Sets up for the arenas; the event is @owned: pipeline_close. */
-dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host, void *strategy,
-                         const struct stage *stages, uint32_t n_stages,
-                         const struct dpb_arenas *arenas);
-void pipeline_close(struct pipeline *pipeline);
+/* Sets up for the arenas; the event is @owned: dpb_pipeline_close. */
+dpb_status dpb_pipeline_open(struct dpb_pipeline *pipeline, const struct dpb_host *host,
+                             void *strategy, const struct dpb_stage *stages, uint32_t n_stages,
+                             const struct dpb_arenas *arenas);
+void dpb_pipeline_close(struct dpb_pipeline *pipeline);
 
-void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has begun */
+void dpb_pipeline_begin(struct dpb_pipeline *pipeline); /* a new exchange: no bucket has begun */
 /* The `progress` hook. */
-dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
+dpb_status dpb_pipeline_progress(struct dpb_pipeline *pipeline, int64_t budget_ns);
 /* Buckets of this exchange that have left the last stage; any thread. */
-uint64_t pipeline_count_done(const struct pipeline *pipeline);
+uint64_t dpb_pipeline_count_done(const struct dpb_pipeline *pipeline);
 /* The furthest bucket that has yet to land, and how; NULL: there is none. */
-const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, uint64_t *bucket);
+const struct dpb_stage_flight *dpb_pipeline_in_flight(const struct dpb_pipeline *pipeline,
+                                                      uint64_t *bucket);
 
 /* Elements of a bucket: the last may have fewer than `bucket_elements`. */
-static inline uint64_t pipeline_length_of(uint64_t n_elements, uint64_t bucket_elements,
-                                          uint64_t bucket)
+static inline uint64_t dpb_pipeline_length_of(uint64_t n_elements, uint64_t bucket_elements,
+                                              uint64_t bucket)
 {
     const uint64_t rest = n_elements - bucket * bucket_elements;
     return rest < bucket_elements ? rest : bucket_elements;
 }
 
-uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket);
+uint64_t dpb_pipeline_bucket_length(const struct dpb_pipeline *pipeline, uint64_t bucket);
 
 #endif

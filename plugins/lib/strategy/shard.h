@@ -15,69 +15,72 @@
 #include "dpbench/option.h"
 #include "strategy.h"
 
-enum { SHARD_NONE, SHARD_OPTIMIZER, SHARD_GRADIENTS };
-extern const char *const shard_choices[], *const shard_slots_choices[];
+enum { DPB_SHARD_NONE, DPB_SHARD_OPTIMIZER, DPB_SHARD_GRADIENTS };
+extern const char *const dpb_shard_choices[], *const dpb_shard_slots_choices[];
 
 /* Slots beside the slots of the node under way: buckets that may be in exchange meanwhile. */
-enum { SHARD_SPARE_SLOTS = 4 };
+enum { DPB_SHARD_SPARE_SLOTS = 4 };
 
 /* The options of a strategy without other options, and their rows. */
-struct shard_options {
+struct dpb_shard_options {
     int shard;
 };
-extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
+extern const struct dpb_option dpb_shard_option_rows[], dpb_shard_slots_option_rows[];
 
 /* The option's row, for a struct with this member of type int; and the row of a strategy that has
  * slots, too. */
-#define SHARD_OPTION_ROW(STRUCT, MEMBER) SHARD_ROW_OF(STRUCT, MEMBER, shard_choices, "")
-#define SHARD_SLOTS_OPTION_ROW(STRUCT, MEMBER) \
-    SHARD_ROW_OF(                              \
-        STRUCT, MEMBER, shard_slots_choices,   \
+#define DPB_SHARD_OPTION_ROW(STRUCT, MEMBER) DPB_SHARD_ROW_OF(STRUCT, MEMBER, dpb_shard_choices, "")
+#define DPB_SHARD_SLOTS_OPTION_ROW(STRUCT, MEMBER) \
+    DPB_SHARD_ROW_OF(                              \
+        STRUCT, MEMBER, dpb_shard_slots_choices,   \
         " gradients: the same, with gradients in a few slots of a bucket each (stage 2);")
-#define SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                           \
+#define DPB_SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                       \
     DPB_OPTION_ROW(                                                                           \
         "shard", CHOICE, NULL, "none", 0, 0, CHOICES, STRUCT, MEMBER,                         \
         "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
         "updates it and gives the new weights to the others (ZeRO stage 1);" MORE             \
         " none: each has all of it and updates all")
 
-/* The shards that there are: a lone worker has the whole state. Core refuses shards with a codec. */
-static inline int shard_wanted(const struct dpb_comm_args *args, int shard)
+/* The shards that there are: a lone worker has the whole state. Core refuses shards with a
+ * codec. */
+static inline int dpb_shard_wanted(const struct dpb_comm_args *args, int shard)
 {
-    return args->n_workers > 1 ? shard : SHARD_NONE;
+    return args->n_workers > 1 ? shard : DPB_SHARD_NONE;
 }
 
 /* With slots a bucket has whole pages. */
-static inline uint64_t shard_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements)
+static inline uint64_t dpb_shard_slots_bucket(const struct dpb_layout *layout,
+                                              uint64_t bucket_elements)
 {
     const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
     return (bucket_elements + page - 1) / page * page;
 }
 
 /* In `plan`, before anything that depends on the size of buckets. */
-static inline void shard_plan_slots(const struct dpb_layout *layout, struct dpb_comm_plan *want)
+static inline void dpb_shard_plan_slots(const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    want->bucket_elements = shard_slots_bucket(layout, want->bucket_elements);
-    want->gradient_slots = SHARD_SPARE_SLOTS;
+    want->bucket_elements = dpb_shard_slots_bucket(layout, want->bucket_elements);
+    want->gradient_slots = DPB_SHARD_SPARE_SLOTS;
 }
 
-/* In `bind`, after strategy_bind: core waits for a slot by `progress` where it has no helper. */
-static inline void shard_bind_slots(struct strategy *strategy, int shard)
+/* In `bind`, after dpb_strategy_bind: core waits for a slot by `progress` where it has no
+ * helper. */
+static inline void dpb_shard_bind_slots(struct dpb_strategy *strategy, int shard)
 {
-    strategy->pipeline.tells_each = shard == SHARD_GRADIENTS && strategy->args.comm_cores == 0;
+    strategy->pipeline.tells_each = shard == DPB_SHARD_GRADIENTS && strategy->args.comm_cores == 0;
 }
 
 /* The most elements that one of n owners has. Each owner has a slice of every bucket. */
-static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
-                                      uint32_t n)
+static inline uint64_t dpb_shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                          uint32_t n)
 {
-    const uint64_t last = strategy_count_buckets(layout, bucket_elements) - 1;
+    const uint64_t last = dpb_strategy_count_buckets(layout, bucket_elements) - 1;
     return last * ((bucket_elements + n - 1) / n) +
-           (strategy_bucket_length(layout, bucket_elements, last) + n - 1) / n;
+           (dpb_strategy_bucket_length(layout, bucket_elements, last) + n - 1) / n;
 }
 
 /* The hook `memory`: a worker's optimizer state with this comm.shard. */
-void shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_layout *layout,
-                  uint64_t bucket_elements, struct dpb_comm_memory *memory);
+void dpb_shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_layout *layout,
+                      uint64_t bucket_elements, struct dpb_comm_memory *memory);
 
 #endif

@@ -3,55 +3,57 @@
 
 #include <stdlib.h>
 
-dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                         size_t bytes, void **comm)
+dpb_status dpb_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                             size_t bytes, void **comm)
 {
-    struct strategy *made = calloc(1, bytes);
+    struct dpb_strategy *made = calloc(1, bytes);
     if (!made)
         return host->fail(DPB_NO_MEMORY, "no memory for the communicator");
     made->host = host;
     made->args = *args;
-    if (args->n_workers > STRATEGY_WORKERS) {
+    if (args->n_workers > DPB_STRATEGY_WORKERS) {
         free(made);
         return host->fail(DPB_UNSUPPORTED, "%u workers: at most %d share memory", args->n_workers,
-                          STRATEGY_WORKERS);
+                          DPB_STRATEGY_WORKERS);
     }
     *comm = made;
     return DPB_OK;
 }
 
-dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
-                         const struct stage *stages, uint32_t n_stages)
+dpb_status dpb_strategy_bind(struct dpb_strategy *strategy, const struct dpb_arenas *arenas,
+                             const struct dpb_stage *stages, uint32_t n_stages)
 {
     strategy->arenas = *arenas;
     strategy->signals =
-        (struct signals){.host = strategy->host,
-                         .rank = strategy->args.rank,
-                         .n_buckets = arenas->n_buckets,
-                         .exchange = UINT64_MAX, /* the first begin makes it 0 */
-                         .pages = (struct signal_page *const *)arenas->peer_scratch};
-    return pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas);
+        (struct dpb_rank_signals){.host = strategy->host,
+                                  .rank = strategy->args.rank,
+                                  .n_buckets = arenas->n_buckets,
+                                  .exchange = UINT64_MAX, /* the first begin makes it 0 */
+                                  .pages = (struct dpb_signal_page *const *)arenas->peer_scratch};
+    return dpb_pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages,
+                             arenas);
 }
 
-dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name)
+dpb_status dpb_strategy_open_doorbell(struct dpb_strategy *strategy, const char *name)
 {
-    return signals_open_doorbell(&strategy->signals, &strategy->args, name,
-                                 &strategy->signals.doorbell);
+    return dpb_signals_open_doorbell(&strategy->signals, &strategy->args, name,
+                                     &strategy->signals.doorbell);
 }
 
-dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
-                                 dpb_memory shared, struct dpb_comm_plan *want)
+dpb_status dpb_strategy_plan_replica(struct dpb_strategy *strategy, const struct dpb_layout *layout,
+                                     dpb_memory shared, struct dpb_comm_plan *want)
 {
-    DPB_TRY(strategy_plan_own(strategy, layout, want));
+    DPB_TRY(dpb_strategy_plan_own(strategy, layout, want));
     want->gradients = want->scratch = shared;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
+    want->scratch_bytes =
+        dpb_signals_bytes(dpb_strategy_count_buckets(layout, want->bucket_elements));
     return DPB_OK;
 }
 
-dpb_status strategy_plan_own(void *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+dpb_status dpb_strategy_plan_own(void *comm, const struct dpb_layout *layout,
+                                 struct dpb_comm_plan *want)
 {
-    const struct strategy *strategy = comm;
+    const struct dpb_strategy *strategy = comm;
     want->weights = want->gradients = DPB_MEMORY_PRIVATE;
     want->owned = strategy->host->alloc(sizeof *want->owned);
     if (!want->owned)
@@ -61,10 +63,11 @@ dpb_status strategy_plan_own(void *comm, const struct dpb_layout *layout,
     return DPB_OK;
 }
 
-dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb_layout *layout,
-                               strategy_part part, struct dpb_comm_plan *want)
+dpb_status dpb_strategy_plan_parts(const struct dpb_strategy *strategy,
+                                   const struct dpb_layout *layout, dpb_strategy_part part,
+                                   struct dpb_comm_plan *want)
 {
-    const uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
+    const uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
     strategy->host->release(want->owned, want->n_owned * sizeof *want->owned);
     want->n_owned = 0;
     want->owned = strategy->host->alloc(n_buckets * sizeof *want->owned);
@@ -73,95 +76,96 @@ dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb
     want->n_owned = n_buckets;
     for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
         const uint64_t begin = bucket * want->bucket_elements;
-        const struct dpb_range own =
-            part(strategy, bucket, strategy_bucket_length(layout, want->bucket_elements, bucket));
+        const struct dpb_range own = part(
+            strategy, bucket, dpb_strategy_bucket_length(layout, want->bucket_elements, bucket));
         want->owned[bucket] = (struct dpb_range){begin + own.begin, begin + own.end};
     }
     return DPB_OK;
 }
 
-bool strategy_is_last(const struct strategy *strategy, uint64_t bucket)
+bool dpb_strategy_is_last(const struct dpb_strategy *strategy, uint64_t bucket)
 {
     return bucket + 1 == strategy->arenas.n_buckets;
 }
 
 /* The last bucket may have no part for this rank, so parts of earlier buckets wait for it. */
-void strategy_update_parts(const struct strategy *strategy, strategy_part part)
+void dpb_strategy_update_parts(const struct dpb_strategy *strategy, dpb_strategy_part part)
 {
     for (uint64_t bucket = 0; bucket < strategy->arenas.n_buckets; bucket++) {
         const uint64_t begin = bucket * strategy->arenas.bucket_elements;
         const struct dpb_range own =
-            part(strategy, bucket, pipeline_bucket_length(&strategy->pipeline, bucket));
-        strategy_update(strategy, bucket, (struct piece){begin + own.begin, own.end - own.begin},
-                        strategy_own_gradients(strategy, begin + own.begin));
+            part(strategy, bucket, dpb_pipeline_bucket_length(&strategy->pipeline, bucket));
+        dpb_strategy_update(strategy, bucket,
+                            (struct dpb_piece){begin + own.begin, own.end - own.begin},
+                            dpb_strategy_own_gradients(strategy, begin + own.begin));
     }
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-dpb_status strategy_load(void *comm)
+dpb_status dpb_strategy_load(void *comm)
 {
-    struct strategy *strategy = comm; /* every worker holds the model already */
+    struct dpb_strategy *strategy = comm; /* every worker holds the model already */
     if (strategy->client)
         strategy->client->load(strategy);
     return DPB_OK;
 }
 
-dpb_status strategy_begin(void *comm, const struct dpb_step *step)
+dpb_status dpb_strategy_begin(void *comm, const struct dpb_step *step)
 {
-    struct strategy *strategy = comm;
+    struct dpb_strategy *strategy = comm;
     strategy->step = *step;
     strategy->signals.exchange++;
-    pipeline_begin(&strategy->pipeline);
+    dpb_pipeline_begin(&strategy->pipeline);
     return strategy->client ? strategy->client->begin(strategy) : DPB_OK;
 }
 
-dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+dpb_status dpb_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
-    struct strategy *strategy = comm;
+    struct dpb_strategy *strategy = comm;
     (void)event; /* host gradients are final when they are announced */
-    signals_raise(&strategy->signals, SIGNAL_READY, bucket);
+    dpb_signals_raise(&strategy->signals, DPB_SIGNAL_READY, bucket);
     return DPB_OK;
 }
 
-dpb_status strategy_progress(void *comm, int64_t budget_ns)
+dpb_status dpb_strategy_progress(void *comm, int64_t budget_ns)
 {
-    return pipeline_progress(&((struct strategy *)comm)->pipeline, budget_ns);
+    return dpb_pipeline_progress(&((struct dpb_strategy *)comm)->pipeline, budget_ns);
 }
 
-dpb_status strategy_end(void *comm, struct dpb_event **done)
+dpb_status dpb_strategy_end(void *comm, struct dpb_event **done)
 {
-    *done = ((struct strategy *)comm)->pipeline.done;
+    *done = ((struct dpb_strategy *)comm)->pipeline.done;
     return DPB_OK;
 }
 
-dpb_status strategy_publish(void *comm, struct dpb_view *view)
+dpb_status dpb_strategy_publish(void *comm, struct dpb_view *view)
 {
-    view->weights = ((struct strategy *)comm)->arenas.weights;
+    view->weights = ((struct dpb_strategy *)comm)->arenas.weights;
     return DPB_OK;
 }
 
-uint64_t strategy_taken(void *comm)
+uint64_t dpb_strategy_taken(void *comm)
 {
-    return pipeline_count_done(&((struct strategy *)comm)->pipeline);
+    return dpb_pipeline_count_done(&((struct dpb_strategy *)comm)->pipeline);
 }
 
-void strategy_close(void *comm)
+void dpb_strategy_close(void *comm)
 {
-    struct strategy *strategy = comm;
+    struct dpb_strategy *strategy = comm;
     if (!strategy)
         return;
     if (strategy->client)
         strategy->client->close(strategy);
-    strategy->host->release(strategy->room, CHUNK_BYTES);
-    pipeline_close(&strategy->pipeline);
-    doorbell_close(strategy->signals.doorbell);
+    strategy->host->release(strategy->room, DPB_CHUNK_BYTES);
+    dpb_pipeline_close(&strategy->pipeline);
+    dpb_doorbell_close(strategy->signals.doorbell);
     free(strategy);
 }
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 
-uint32_t strategy_local_rank(const struct dpb_comm_args *args)
+uint32_t dpb_strategy_local_rank(const struct dpb_comm_args *args)
 {
     uint32_t n = 0;
     for (uint32_t rank = 0; rank < args->rank; rank++)
@@ -169,7 +173,8 @@ uint32_t strategy_local_rank(const struct dpb_comm_args *args)
     return n;
 }
 
-dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uint32_t *position)
+dpb_status dpb_strategy_order(const struct dpb_strategy *strategy, uint32_t **order,
+                              uint32_t *position)
 {
     const struct dpb_comm_args *args = &strategy->args;
     uint32_t n = 0, *made = calloc(args->n_workers, sizeof *made);
@@ -187,84 +192,86 @@ dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uin
     return DPB_OK;
 }
 
-struct rank_set strategy_self(const struct strategy *strategy)
+struct dpb_rank_set dpb_strategy_self(const struct dpb_strategy *strategy)
 {
-    return (struct rank_set){strategy->args.rank, 1};
+    return (struct dpb_rank_set){strategy->args.rank, 1};
 }
 
-struct rank_set strategy_workers(const struct strategy *strategy)
+struct dpb_rank_set dpb_strategy_workers(const struct dpb_strategy *strategy)
 {
-    return (struct rank_set){0, strategy->args.n_workers};
+    return (struct dpb_rank_set){0, strategy->args.n_workers};
 }
 
-dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
-                         struct rank_set ranks, uint64_t bucket, dpb_dtype type,
-                         const char *purpose)
+dpb_status dpb_strategy_wait(const struct dpb_strategy *strategy, enum dpb_signal_kind kind,
+                             struct dpb_rank_set ranks, uint64_t bucket, dpb_dtype type,
+                             const char *purpose)
 {
-    uint64_t bytes = pipeline_bucket_length(&strategy->pipeline, bucket) * dpb_dtype_size(type);
-    return signals_wait(&strategy->signals, kind, ranks, bucket, 0, bytes, purpose);
+    uint64_t bytes = dpb_pipeline_bucket_length(&strategy->pipeline, bucket) * dpb_dtype_size(type);
+    return dpb_signals_wait(&strategy->signals, kind, ranks, bucket, 0, bytes, purpose);
 }
 
-dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,
-                               uint64_t bucket)
+dpb_status dpb_strategy_wait_ready(const struct dpb_strategy *strategy, struct dpb_rank_set ranks,
+                                   uint64_t bucket)
 {
-    struct rank_set self = strategy_self(strategy);
+    struct dpb_rank_set self = dpb_strategy_self(strategy);
     if (strategy->args.role == DPB_WORKER &&
-        !signals_reached(&strategy->signals, SIGNAL_READY, self, bucket))
-        return signals_wait(&strategy->signals, SIGNAL_READY, self, bucket, DPB_FOREVER, 0,
-                            "its own gradients");
-    return strategy_wait(strategy, SIGNAL_READY, ranks, bucket,
-                         strategy->arenas.layout.gradient_type, "gradients of the peer");
+        !dpb_signals_reached(&strategy->signals, DPB_SIGNAL_READY, self, bucket))
+        return dpb_signals_wait(&strategy->signals, DPB_SIGNAL_READY, self, bucket, DPB_FOREVER, 0,
+                                "its own gradients");
+    return dpb_strategy_wait(strategy, DPB_SIGNAL_READY, ranks, bucket,
+                             strategy->arenas.layout.gradient_type, "gradients of the peer");
 }
 
-bool strategy_all_reached(const struct strategy *strategy, enum signal_kind kind, uint64_t bucket)
+bool dpb_strategy_all_reached(const struct dpb_strategy *strategy, enum dpb_signal_kind kind,
+                              uint64_t bucket)
 {
-    return signals_reached(&strategy->signals, kind, strategy_workers(strategy), bucket);
+    return dpb_signals_reached(&strategy->signals, kind, dpb_strategy_workers(strategy), bucket);
 }
 
-bool strategy_own_ready(void *strategy, uint64_t bucket)
+bool dpb_strategy_own_ready(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+    const struct dpb_strategy *comm = strategy;
+    return dpb_signals_reached(&comm->signals, DPB_SIGNAL_READY, dpb_strategy_self(comm), bucket);
 }
 
-dpb_status strategy_own_wait(void *strategy, uint64_t bucket)
+dpb_status dpb_strategy_own_wait(void *strategy, uint64_t bucket)
 {
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+    return dpb_strategy_wait_ready(strategy, dpb_strategy_self(strategy), bucket);
 }
 
-struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
-                            uint64_t at, dpb_dtype type)
+struct dpb_piece dpb_strategy_piece(const struct dpb_strategy *strategy, uint64_t bucket,
+                                    uint64_t length, uint64_t at, dpb_dtype type)
 {
-    uint64_t chunk = CHUNK_BYTES / dpb_dtype_size(type), rest = length - at;
-    return (struct piece){bucket * strategy->arenas.bucket_elements + at,
-                          rest < chunk ? rest : chunk};
+    uint64_t chunk = DPB_CHUNK_BYTES / dpb_dtype_size(type), rest = length - at;
+    return (struct dpb_piece){bucket * strategy->arenas.bucket_elements + at,
+                              rest < chunk ? rest : chunk};
 }
 
-void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at)
+void *dpb_strategy_weights(const struct dpb_strategy *strategy, uint32_t rank, uint64_t at)
 {
     return (char *)strategy->arenas.peer_weights[rank] +
            at * dpb_dtype_size(strategy->arenas.layout.weight_type);
 }
 
-void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at)
+void *dpb_strategy_gradients(const struct dpb_strategy *strategy, uint32_t rank, uint64_t at)
 {
     return (char *)strategy->arenas.peer_gradients[rank] +
            at * dpb_dtype_size(strategy->arenas.layout.gradient_type);
 }
 
-void *strategy_own_weights(const struct strategy *strategy, uint64_t at)
+void *dpb_strategy_own_weights(const struct dpb_strategy *strategy, uint64_t at)
 {
-    return strategy_weights(strategy, strategy->args.rank, at);
+    return dpb_strategy_weights(strategy, strategy->args.rank, at);
 }
 
-void *strategy_own_gradients(const struct strategy *strategy, uint64_t at)
+void *dpb_strategy_own_gradients(const struct dpb_strategy *strategy, uint64_t at)
 {
-    return strategy_gradients(strategy, strategy->args.rank, at);
+    return dpb_strategy_gradients(strategy, strategy->args.rank, at);
 }
 
-void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
-                          const void *const *sources, void *const *dst, uint32_t n_dst)
+void dpb_strategy_sum_sources(const struct dpb_strategy *strategy, uint64_t bucket,
+                              struct dpb_piece piece, const void *const *sources, void *const *dst,
+                              uint32_t n_dst)
 {
     const struct dpb_host *host = strategy->host;
     int64_t began_ns = host->now_ns();
@@ -273,56 +280,59 @@ void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, stru
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
 }
 
-void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
-                  void *const *dst, uint32_t n_dst)
+void dpb_strategy_sum(const struct dpb_strategy *strategy, uint64_t bucket, struct dpb_piece piece,
+                      void *const *dst, uint32_t n_dst)
 {
     const struct dpb_comm_args *args = &strategy->args;
-    const void *sources[STRATEGY_WORKERS];
+    const void *sources[DPB_STRATEGY_WORKERS];
     uint32_t n_others = args->n_workers - (args->role == DPB_WORKER ? 1 : 0);
     for (uint32_t rank = 0; rank < args->n_workers; rank++)
-        sources[rank] = strategy_gradients(strategy, rank, piece.begin);
-    strategy_sum_sources(strategy, bucket, piece, sources, dst, n_dst);
+        sources[rank] = dpb_strategy_gradients(strategy, rank, piece.begin);
+    dpb_strategy_sum_sources(strategy, bucket, piece, sources, dst, n_dst);
     strategy->host->count_bytes(n_others * piece.n *
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
-dpb_status strategy_enqueue_update(const struct strategy *strategy, struct dpb_queue *queue,
-                                   uint64_t bucket, struct piece piece, const void *gradients)
+dpb_status dpb_strategy_enqueue_update(const struct dpb_strategy *strategy, struct dpb_queue *queue,
+                                       uint64_t bucket, struct dpb_piece piece,
+                                       const void *gradients)
 {
     return strategy->host->optimizer->update(
         strategy->arenas.optimizer, queue, (struct dpb_range){piece.begin, piece.begin + piece.n},
-        strategy_own_weights(strategy, piece.begin), gradients, bucket, &strategy->step);
+        dpb_strategy_own_weights(strategy, piece.begin), gradients, bucket, &strategy->step);
 }
 
-void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
-                     const void *gradients)
+void dpb_strategy_update(const struct dpb_strategy *strategy, uint64_t bucket,
+                         struct dpb_piece piece, const void *gradients)
 {
-    (void)strategy_enqueue_update(strategy, NULL, bucket, piece, gradients);
+    (void)dpb_strategy_enqueue_update(strategy, NULL, bucket, piece, gradients);
 }
 
-void strategy_make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
+void dpb_strategy_make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
 {
-    const struct strategy *strategy = strategy_;
-    strategy_update(strategy, bucket, (struct piece){begin, n},
-                    strategy_own_gradients(strategy, begin));
+    const struct dpb_strategy *strategy = strategy_;
+    dpb_strategy_update(strategy, bucket, (struct dpb_piece){begin, n},
+                        dpb_strategy_own_gradients(strategy, begin));
 }
 
-void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
-                          enum signal_kind theirs, struct rank_set ranks, uint64_t bucket)
+void dpb_strategy_span_others(const struct dpb_strategy *strategy, enum dpb_signal_kind own,
+                              enum dpb_signal_kind theirs, struct dpb_rank_set ranks,
+                              uint64_t bucket)
 {
-    int64_t here = signals_latest_ns(&strategy->signals, own, strategy_self(strategy), bucket);
-    int64_t last = signals_latest_ns(&strategy->signals, theirs, ranks, bucket);
-    if (last > here && !signals_overwritten(&strategy->signals, theirs, ranks, bucket))
+    int64_t here =
+        dpb_signals_latest_ns(&strategy->signals, own, dpb_strategy_self(strategy), bucket);
+    int64_t last = dpb_signals_latest_ns(&strategy->signals, theirs, ranks, bucket);
+    if (last > here && !dpb_signals_overwritten(&strategy->signals, theirs, ranks, bucket))
         strategy->host->span(bucket, DPB_PHASE_TRANSFER, here, last);
 }
 
-void strategy_update_bucket(void *strategy_, uint64_t bucket, struct stage_turn *turn)
+void dpb_strategy_update_bucket(void *strategy_, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    const struct strategy *strategy = strategy_;
+    const struct dpb_strategy *strategy = strategy_;
     dpb_dtype type = strategy->arenas.layout.weight_type;
     do {
-        struct piece piece = strategy_piece(strategy, bucket, turn->length, turn->at, type);
-        strategy_make_weights(strategy_, bucket, piece.begin, piece.n);
+        struct dpb_piece piece = dpb_strategy_piece(strategy, bucket, turn->length, turn->at, type);
+        dpb_strategy_make_weights(strategy_, bucket, piece.begin, piece.n);
         turn->at += piece.n;
     } while (turn->at < turn->length && strategy->host->now_ns() < turn->until_ns);
 }

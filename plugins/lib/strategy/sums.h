@@ -12,24 +12,24 @@
 
 #include "dpbench/host.h"
 
-struct sums;
+struct dpb_sums;
 
-struct sums_ops {
+struct dpb_sums_ops {
     /* The next bucket is elements [begin, begin + n) of the arena, which are final here. The number
      * n is the same on all members; it may be 0. There is place. If `post` fails, the next `move`
      * returns the failure. */
-    void (*post)(struct sums *sums, uint64_t begin, uint64_t n);
+    void (*post)(struct dpb_sums *sums, uint64_t begin, uint64_t n);
     /* Does the work that is possible now, without waiting; *moved: there was some. */
-    dpb_status (*move)(struct sums *sums, int64_t until_ns, bool *moved);
+    dpb_status (*move)(struct dpb_sums *sums, int64_t until_ns, bool *moved);
     /* A turn of waiting until `move` may have work for the oldest bucket that is not finished. It
      * also returns when the doorbell rings. After the deadline it fails by a message. */
-    dpb_status (*wait)(struct sums *sums);
-    void (*destroy)(struct sums *sums);
+    dpb_status (*wait)(struct dpb_sums *sums);
+    void (*destroy)(struct dpb_sums *sums);
 };
 
 /* The struct of each kind begins with this one. */
-struct sums {
-    const struct sums_ops *ops;
+struct dpb_sums {
+    const struct dpb_sums_ops *ops;
     uint64_t window; /* buckets under way at once */
     bool begun;      /* there was an exchange */
     /* Of this exchange: how many buckets were posted, and how many of them are finished. */
@@ -37,7 +37,7 @@ struct sums {
 };
 
 /* A new exchange; all buckets of the one before are finished. */
-static inline void sums_begin(struct sums *sums, uint64_t step)
+static inline void dpb_sums_begin(struct dpb_sums *sums, uint64_t step)
 {
     assert(sums->posted == sums->finished);
     sums->begun = true;
@@ -46,25 +46,25 @@ static inline void sums_begin(struct sums *sums, uint64_t step)
 }
 
 /* Whether one more bucket may be posted. */
-static inline bool sums_has_place(const struct sums *sums)
+static inline bool dpb_sums_has_place(const struct dpb_sums *sums)
 {
     return sums->posted - sums->finished < sums->window;
 }
 
 /* Whether a posted bucket is summed here and its memory is the caller's again. */
-static inline bool sums_finished(const struct sums *sums, uint64_t bucket)
+static inline bool dpb_sums_finished(const struct dpb_sums *sums, uint64_t bucket)
 {
     return bucket < sums->finished;
 }
 
 /* Whether nothing is under way. */
-static inline bool sums_idle(const struct sums *sums)
+static inline bool dpb_sums_idle(const struct dpb_sums *sums)
 {
     return sums->posted == sums->finished;
 }
 
 /* Accepts NULL. */
-static inline void sums_destroy(struct sums *sums)
+static inline void dpb_sums_destroy(struct dpb_sums *sums)
 {
     if (sums)
         sums->ops->destroy(sums);

@@ -80,7 +80,7 @@ static bool is_usable(const struct ifaddrs *entry)
            !IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)(const void *)bytes_of(address));
 }
 
-static void take(const struct ifaddrs *entry, struct interface *found)
+static void take(const struct ifaddrs *entry, struct dpb_interface *found)
 {
     memset(found, 0, sizeof *found);
     snprintf(found->name, sizeof found->name, "%s", entry->ifa_name);
@@ -95,7 +95,7 @@ static void list_interfaces(const struct ifaddrs *all, char *text, size_t size)
     size_t used = 0;
     snprintf(text, size, "none");
     for (const struct ifaddrs *entry = all; entry && used < size; entry = entry->ifa_next) {
-        struct interface one;
+        struct dpb_interface one;
         if (!is_usable(entry))
             continue;
         take(entry, &one);
@@ -182,8 +182,8 @@ static const struct ifaddrs *choose(const struct ifaddrs *all, const char *wante
     return first_of(all, wanted);
 }
 
-dpb_status interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
-                          struct interface *found)
+dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
+                              struct dpb_interface *found)
 {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0)

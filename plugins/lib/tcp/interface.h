@@ -20,7 +20,7 @@
 
 #include "dpbench/host.h"
 
-struct interface {
+struct dpb_interface {
     char name[IF_NAMESIZE];
     char address[INET6_ADDRSTRLEN]; /* as text */
     union {
@@ -32,7 +32,7 @@ struct interface {
 };
 
 /* `wanted` as above; never NULL. Blocks for system calls only. Reports the chosen interface. */
-dpb_status interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
-                          struct interface *found);
+dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
+                              struct dpb_interface *found);
 
 #endif

@@ -7,7 +7,8 @@
 
 #include "lib/tcp/interface.h"
 
-dpb_status tcp_check_port(const struct dpb_host *host, const struct tcp_options *tcp, uint32_t rank)
+dpb_status dpb_tcp_check_port(const struct dpb_host *host, const struct dpb_tcp_options *tcp,
+                              uint32_t rank)
 {
     if (tcp->port == 0 || tcp->port + rank <= UINT16_MAX)
         return DPB_OK;
@@ -15,17 +16,17 @@ dpb_status tcp_check_port(const struct dpb_host *host, const struct tcp_options 
                       (long long)tcp->port, rank, (long long)tcp->port + rank);
 }
 
-dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tcp, bool one_machine,
-                       const struct dpb_connect_args *args)
+dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_options *tcp,
+                           bool one_machine, const struct dpb_connect_args *args)
 {
-    struct interface found;
+    struct dpb_interface found;
     struct dpb_connect_args own = *args; /* `found` ends with this function */
     const int64_t port = tcp->port != 0 ? tcp->port + args->rank : 0;
     own.store = host->store;
     if (own.n_peers == 0)
         return host->connect(&own);
-    DPB_TRY(interface_find(host, tcp->interface, one_machine, &found));
-    DPB_TRY(tcp_check_port(host, tcp, args->rank));
+    DPB_TRY(dpb_interface_find(host, tcp->interface, one_machine, &found));
+    DPB_TRY(dpb_tcp_check_port(host, tcp, args->rank));
     if (found.socket.any.sa_family == AF_INET)
         found.socket.ip4.sin_port = htons((uint16_t)port);
     else
@@ -41,10 +42,10 @@ dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tc
 enum { OWN_OPTIONS = 64 };
 
 struct tcp_alone {
-    struct tcp_options tcp;
+    struct dpb_tcp_options tcp;
 };
 
-static const struct dpb_option tcp_rows[] = {TCP_OPTION_ROWS(struct tcp_alone), {0}};
+static const struct dpb_option tcp_rows[] = {DPB_TCP_OPTION_ROWS(struct tcp_alone), {0}};
 
 static bool check_option(const struct dpb_host *host, const struct dpb_plugin *own, size_t i)
 {
@@ -63,11 +64,12 @@ static bool check_option(const struct dpb_host *host, const struct dpb_plugin *o
     return true;
 }
 
-const struct dpb_plugin *tcp_add_options(const struct dpb_host *host, const struct dpb_plugin *own)
+const struct dpb_plugin *dpb_tcp_add_options(const struct dpb_host *host,
+                                             const struct dpb_plugin *own)
 {
     static struct dpb_plugin extended;
     static struct dpb_option rows[OWN_OPTIONS + sizeof tcp_rows / sizeof *tcp_rows];
-    const size_t unit = alignof(struct tcp_options);
+    const size_t unit = alignof(struct dpb_tcp_options);
     const size_t at = (own->options_size + unit - 1) / unit * unit;
     size_t n = 0;
     for (; own->options && own->options[n].name; n++) {
@@ -81,6 +83,6 @@ const struct dpb_plugin *tcp_add_options(const struct dpb_host *host, const stru
     }
     extended = *own;
     extended.options = rows;
-    extended.options_size = at + sizeof(struct tcp_options);
+    extended.options_size = at + sizeof(struct dpb_tcp_options);
     return &extended;
 }

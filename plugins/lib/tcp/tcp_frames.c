@@ -10,9 +10,9 @@ enum { PASS_BYTES = 64 << 10 /* sent at once: as many frames as begin before tha
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t bytes)
+uint8_t *dpb_tcp_sender_add(struct dpb_tcp_sender *sender, const void *payload, uint64_t bytes)
 {
-    struct tcp_outgoing *outgoing = &sender->queue[sender->tail++ % TCP_QUEUE];
+    struct dpb_tcp_outgoing *outgoing = &sender->queue[sender->tail++ % DPB_TCP_QUEUE];
     outgoing->payload = payload;
     outgoing->bytes = bytes;
     return outgoing->header;
@@ -29,12 +29,12 @@ static void add_part(struct iovec *parts, int *n, const void *bytes, uint64_t si
 }
 
 /* The number of frames that are through. */
-static uint32_t note_sent(struct tcp_sender *sender, uint64_t bytes)
+static uint32_t note_sent(struct dpb_tcp_sender *sender, uint64_t bytes)
 {
     uint32_t n = 0;
     sender->sent_bytes += bytes;
     for (; sender->head != sender->tail; n++) {
-        uint64_t whole = TCP_FRAME_BYTES + sender->queue[sender->head % TCP_QUEUE].bytes;
+        uint64_t whole = DPB_TCP_FRAME_BYTES + sender->queue[sender->head % DPB_TCP_QUEUE].bytes;
         if (sender->sent_bytes < whole)
             break;
         sender->sent_bytes -= whole;
@@ -56,15 +56,15 @@ static uint64_t message_bytes(const struct iovec *parts, int n)
  * over the connections sends as much as it receives, so while the peer is at work there is about a
  * chunk between the two.
  */
-int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable)
+int dpb_tcp_sender_flush(struct dpb_tcp_sender *sender, uint32_t *n_sent, bool *writable)
 {
-    struct iovec parts[2 * TCP_QUEUE];
+    struct iovec parts[2 * DPB_TCP_QUEUE];
     uint64_t sent = sender->sent_bytes, total = 0;
     int n = 0;
     *n_sent = 0;
     for (uint32_t i = sender->head; i != sender->tail && total < PASS_BYTES; i++) {
-        const struct tcp_outgoing *one = &sender->queue[i % TCP_QUEUE];
-        add_part(parts, &n, one->header, TCP_FRAME_BYTES, &sent);
+        const struct dpb_tcp_outgoing *one = &sender->queue[i % DPB_TCP_QUEUE];
+        add_part(parts, &n, one->header, DPB_TCP_FRAME_BYTES, &sent);
         add_part(parts, &n, one->payload, one->bytes, &sent);
         total += one->bytes;
     }
@@ -79,7 +79,7 @@ int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable
     return 0;
 }
 
-void tcp_sender_drop(struct tcp_sender *sender)
+void dpb_tcp_sender_drop(struct dpb_tcp_sender *sender)
 {
     sender->head = sender->tail;
     sender->sent_bytes = 0;
@@ -88,7 +88,7 @@ void tcp_sender_drop(struct tcp_sender *sender)
 /* ---- receiving ----------------------------------------------------------------------------- */
 
 /* Sorts the bytes of one read: the rest of a payload, then of the header after it. */
-static void take_bytes(struct tcp_receiver *receiver, uint64_t bytes, struct tcp_news *news)
+static void take_bytes(struct dpb_tcp_receiver *receiver, uint64_t bytes, struct dpb_tcp_news *news)
 {
     news->bytes = bytes;
     if (receiver->in_payload) {
@@ -102,15 +102,15 @@ static void take_bytes(struct tcp_receiver *receiver, uint64_t bytes, struct tcp
         news->payload_ends = true;
     }
     receiver->n_header += bytes;
-    news->header_begins = receiver->n_header == TCP_FRAME_BYTES;
+    news->header_begins = receiver->n_header == DPB_TCP_FRAME_BYTES;
 }
 
-struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver)
+struct dpb_tcp_news dpb_tcp_receiver_read(struct dpb_tcp_receiver *receiver)
 {
-    struct tcp_news news = {0};
+    struct dpb_tcp_news news = {0};
     struct iovec parts[2];
     int n = 0;
-    uint64_t wanted = TCP_FRAME_BYTES - receiver->n_header;
+    uint64_t wanted = DPB_TCP_FRAME_BYTES - receiver->n_header;
     if (receiver->in_payload) {
         uint64_t rest = receiver->bytes - receiver->n_payload;
         parts[n++] =
@@ -118,7 +118,7 @@ struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver)
         wanted += rest;
     }
     parts[n++] = (struct iovec){.iov_base = receiver->header + receiver->n_header,
-                                .iov_len = TCP_FRAME_BYTES - receiver->n_header};
+                                .iov_len = DPB_TCP_FRAME_BYTES - receiver->n_header};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n};
     ssize_t got = recvmsg(receiver->fd, &message, MSG_DONTWAIT);
     news.dry = got < 0 ? errno != EINTR : (uint64_t)got < wanted;
@@ -130,7 +130,7 @@ struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver)
     return news;
 }
 
-void tcp_receiver_begin(struct tcp_receiver *receiver, void *payload, uint64_t bytes)
+void dpb_tcp_receiver_begin(struct dpb_tcp_receiver *receiver, void *payload, uint64_t bytes)
 {
     receiver->n_header = 0;
     receiver->in_payload = bytes > 0;
@@ -142,7 +142,7 @@ void tcp_receiver_begin(struct tcp_receiver *receiver, void *payload, uint64_t b
 /* ---- ending -------------------------------------------------------------------------------- */
 
 /* A socket that is closed with unread bytes drops the bytes that it has not sent yet. */
-void tcp_close_stream(int fd)
+void dpb_tcp_close_stream(int fd)
 {
     uint8_t rest[256];
     if (fd < 0)

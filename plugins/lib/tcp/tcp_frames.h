@@ -1,7 +1,7 @@
 /*
  * tcp_frames.h - frames over one existing TCP connection: a queue of outgoing frames, and the one
- * incoming frame. A frame is a header of TCP_FRAME_BYTES and a payload. Payload is sent from its
- * source and received into its destination, without a copy between. The caller writes and reads
+ * incoming frame. A frame is a header of DPB_TCP_FRAME_BYTES and a payload. Payload is sent from
+ * its source and received into its destination, without a copy between. The caller writes and reads
  * headers. Several frames, or a payload and the header behind it, take one system call.
  * Non-blocking; no memory of its own; one thread at a time.
  */
@@ -13,50 +13,50 @@
 #include <stdint.h>
 
 enum {
-    TCP_FRAME_BYTES = 48, /* of a header */
-    TCP_QUEUE = 16        /* frames of a connection that the kernel has not taken yet */
+    DPB_TCP_FRAME_BYTES = 48, /* of a header */
+    DPB_TCP_QUEUE = 16        /* frames of a connection that the kernel has not taken yet */
 };
 
-struct tcp_outgoing {
-    uint8_t header[TCP_FRAME_BYTES];
+struct dpb_tcp_outgoing {
+    uint8_t header[DPB_TCP_FRAME_BYTES];
     const void *payload;
     uint64_t bytes; /* of payload */
 };
 
 /* Starts zeroed but for the descriptor. */
-struct tcp_sender {
+struct dpb_tcp_sender {
     int fd;
-    struct tcp_outgoing queue[TCP_QUEUE];
+    struct dpb_tcp_outgoing queue[DPB_TCP_QUEUE];
     uint32_t head, tail; /* they only rise */
     uint64_t sent_bytes; /* of the frame at the head */
 };
 
 /* Frames that may be added now. */
-static inline uint32_t tcp_sender_room(const struct tcp_sender *sender)
+static inline uint32_t dpb_tcp_sender_room(const struct dpb_tcp_sender *sender)
 {
-    return TCP_QUEUE - (sender->tail - sender->head);
+    return DPB_TCP_QUEUE - (sender->tail - sender->head);
 }
 
-static inline bool tcp_sender_idle(const struct tcp_sender *sender)
+static inline bool dpb_tcp_sender_idle(const struct dpb_tcp_sender *sender)
 {
     return sender->head == sender->tail;
 }
 
 /* Adds a frame (there is room) and returns its header, for the caller to write. The payload is
  * @borrowed until the frame has been handed to the kernel. */
-uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t bytes);
+uint8_t *dpb_tcp_sender_add(struct dpb_tcp_sender *sender, const void *payload, uint64_t bytes);
 
 /* Sends as many bytes of the frames at the head as the kernel takes now. Returns errno; 0: none.
  * *n_sent: frames that this call completed: head - *n_sent to head. Clears *writable if the kernel
  * takes no more now. */
-int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable);
+int dpb_tcp_sender_flush(struct dpb_tcp_sender *sender, uint32_t *n_sent, bool *writable);
 /* Drops all frames, because the peer is gone. */
-void tcp_sender_drop(struct tcp_sender *sender);
+void dpb_tcp_sender_drop(struct dpb_tcp_sender *sender);
 
 /* Starts zeroed but for the descriptor. */
-struct tcp_receiver {
+struct dpb_tcp_receiver {
     int fd;
-    uint8_t header[TCP_FRAME_BYTES];
+    uint8_t header[DPB_TCP_FRAME_BYTES];
     size_t n_header;
     bool in_payload;
     uint8_t *payload;
@@ -64,21 +64,21 @@ struct tcp_receiver {
 };
 
 /* The results of one read, in this order. */
-struct tcp_news {
+struct dpb_tcp_news {
     bool closed; /* by the peer */
     int error;   /* errno, 0: none */
     bool dry;    /* the read got nothing, or fewer bytes than asked: the kernel has no more now */
     uint64_t bytes;
     bool payload_ends;  /* the incoming frame is complete */
-    bool header_begins; /* `header` is the next frame's: the caller calls tcp_receiver_begin */
+    bool header_begins; /* `header` is the next frame's: the caller calls dpb_tcp_receiver_begin */
 };
 
-struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver);
+struct dpb_tcp_news dpb_tcp_receiver_read(struct dpb_tcp_receiver *receiver);
 /* Receives the payload of the frame whose header has arrived into `payload`. `bytes` may be 0: then
  * this call ends the frame. */
-void tcp_receiver_begin(struct tcp_receiver *receiver, void *payload, uint64_t bytes);
+void dpb_tcp_receiver_begin(struct dpb_tcp_receiver *receiver, void *payload, uint64_t bytes);
 
 /* Closes a connection such that the kernel still sends all bytes it has taken. */
-void tcp_close_stream(int fd);
+void dpb_tcp_close_stream(int fd);
 
 #endif

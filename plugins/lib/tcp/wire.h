@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Writes the value at `at`; returns the place behind it. */
-static inline uint8_t *wire_put(uint8_t *at, uint64_t value, size_t bytes)
+static inline uint8_t *dpb_wire_put(uint8_t *at, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         at[i] = (uint8_t)(value >> (8 * i));
@@ -14,7 +14,7 @@ static inline uint8_t *wire_put(uint8_t *at, uint64_t value, size_t bytes)
 }
 
 /* Returns the value at *at; moves *at behind it. */
-static inline uint64_t wire_get(const uint8_t **at, size_t bytes)
+static inline uint64_t dpb_wire_get(const uint8_t **at, size_t bytes)
 {
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; i++)

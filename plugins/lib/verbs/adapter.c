@@ -95,14 +95,14 @@ const struct ibv_wc *adapter_take(struct adapter *adapter)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
+dpb_status adapter_arm(struct adapter *adapter, const struct dpb_doorbell *doorbell,
                        struct pollfd fds[ADAPTER_FDS], bool *some)
 {
     fds[ADAPTER_COMPLETION] = (struct pollfd){.fd = adapter->channel->fd, .events = POLLIN};
     fds[ADAPTER_EVENT] = (struct pollfd){.fd = adapter->port.context->async_fd, .events = POLLIN};
     int64_t until_ns = adapter->host->now_ns() + POLL_NS;
     DPB_TRY(adapter_poll(adapter, some));
-    while (adapter->options.poll && !*some && !doorbell_was_rung(doorbell) &&
+    while (adapter->options.poll && !*some && !dpb_doorbell_was_rung(doorbell) &&
            adapter->host->now_ns() < until_ns)
         DPB_TRY(adapter_poll(adapter, some));
     if (*some)

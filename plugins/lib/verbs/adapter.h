@@ -46,7 +46,7 @@ const struct ibv_wc *adapter_take(struct adapter *adapter);
 /* Call before waiting. Fills in `fds` for poll(2). With comm.poll first polls for completions, for
  * some ms, until there is one or the doorbell (may be NULL) is rung. Then, unless *some, requests
  * an event for the next completion. */
-dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
+dpb_status adapter_arm(struct adapter *adapter, const struct dpb_doorbell *doorbell,
                        struct pollfd fds[ADAPTER_FDS], bool *some);
 /* Call after poll(2) on `fds`. Takes the events; an event of a failed device is an error. */
 dpb_status adapter_woken(struct adapter *adapter, const struct pollfd fds[ADAPTER_FDS]);

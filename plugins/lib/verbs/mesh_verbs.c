@@ -27,14 +27,14 @@ enum kind { KIND_PART, KIND_LAST, KIND_CREDIT, KIND_BYE, KIND_IN };
 
 /* A place for a label, at either end. */
 struct place {
-    uint8_t header[MESH_HEADER_BYTES];
-    uint8_t unused[DPB_CACHE_LINE - MESH_HEADER_BYTES];
+    uint8_t header[DPB_MESH_HEADER_BYTES];
+    uint8_t unused[DPB_CACHE_LINE - DPB_MESH_HEADER_BYTES];
 };
 
 _Static_assert(sizeof(struct place) == DPB_CACHE_LINE, "a place is a cache line");
 
 struct message {
-    struct mesh_label label;
+    struct dpb_mesh_label label;
     const char *payload;
     uint64_t posted_bytes;
 };
@@ -42,8 +42,8 @@ struct message {
 struct way {
     struct link link;
     struct place *in, *out; /* PLACES each */
-    struct remote labels, landings[MESH_KINDS];
-    struct message queue[MESH_QUEUE];
+    struct remote labels, landings[DPB_MESH_KINDS];
+    struct message queue[DPB_MESH_QUEUE];
     uint32_t head, cursor, tail; /* they only rise: delivered, being posted, accepted */
     uint32_t n_requests;         /* posted, not completed */
     uint64_t n_sent, n_returned; /* labels */
@@ -60,18 +60,18 @@ struct region {
 };
 
 struct mesh_verbs {
-    struct mesh_transport base;
+    struct dpb_mesh_transport base;
     const struct dpb_host *host;
-    struct mesh *mesh;
+    struct dpb_mesh *mesh;
     struct adapter adapter;
     uint32_t n_ways, n_regions;
     struct way *ways;
     struct region *regions;
     struct place *places;
     struct ibv_mr *places_region;
-    uint64_t largest_bytes;          /* of a write */
-    const struct pollfd *awaited;    /* the argument of poll; NULL: no descriptor to check */
-    const struct doorbell *doorbell; /* struct mesh_args */
+    uint64_t largest_bytes;              /* of a write */
+    const struct pollfd *awaited;        /* the argument of poll; NULL: no descriptor to check */
+    const struct dpb_doorbell *doorbell; /* struct dpb_mesh_args */
     bool closing;
     dpb_status status; /* a failure in a function that returns no status */
 };
@@ -86,12 +86,12 @@ static size_t places_bytes(const struct mesh_verbs *verbs)
     return ((size_t)verbs->n_ways * 2 * PLACES + 1) * sizeof *verbs->places;
 }
 
-static struct mesh_verbs *verbs_of(struct mesh_transport *transport)
+static struct mesh_verbs *verbs_of(struct dpb_mesh_transport *transport)
 {
     return (struct mesh_verbs *)(void *)transport;
 }
 
-static const struct way *way_seen(const struct mesh_transport *transport, uint32_t link)
+static const struct way *way_seen(const struct dpb_mesh_transport *transport, uint32_t link)
 {
     return &((const struct mesh_verbs *)(const void *)transport)->ways[link];
 }
@@ -103,9 +103,9 @@ struct mesh_card {
     struct port_card port;
     uint32_t queue,
         begins; /* of the queue pair: its number, and the packet number it begins with */
-    struct remote labels, landings[MESH_KINDS];
+    struct remote labels, landings[DPB_MESH_KINDS];
     uint32_t n_places, unused;
-    char shape[SHAPE_BYTES]; /* struct mesh_args.shape */
+    char shape[SHAPE_BYTES]; /* struct dpb_mesh_args.shape */
 };
 
 /* ---- making -------------------------------------------------------------------------------- */
@@ -145,10 +145,10 @@ static dpb_status make_way(struct mesh_verbs *verbs, uint32_t link, uint32_t pee
     return DPB_OK;
 }
 
-static dpb_status register_memories(struct mesh_verbs *verbs, const struct mesh_args *args)
+static dpb_status register_memories(struct mesh_verbs *verbs, const struct dpb_mesh_args *args)
 {
     for (uint32_t i = 0; i < args->n_memories; i++) {
-        const struct mesh_memory *memory = &args->memories[i];
+        const struct dpb_mesh_memory *memory = &args->memories[i];
         if (memory->bytes == 0)
             continue;
         struct region *region = &verbs->regions[verbs->n_regions];
@@ -162,7 +162,7 @@ static dpb_status register_memories(struct mesh_verbs *verbs, const struct mesh_
                             &verbs->places_region);
 }
 
-static dpb_status allocate(struct mesh_verbs *verbs, const struct mesh_args *args)
+static dpb_status allocate(struct mesh_verbs *verbs, const struct dpb_mesh_args *args)
 {
     verbs->n_ways = args->n_peers;
     verbs->ways = calloc(args->n_peers + 1, sizeof *verbs->ways);
@@ -178,16 +178,17 @@ static dpb_status allocate(struct mesh_verbs *verbs, const struct mesh_args *arg
 /* ---- connecting ---------------------------------------------------------------------------- */
 
 /* The key in the store for news over a link: to its other end (`own`), or from the other end. */
-static void make_key(const struct mesh_args *args, const char *what, uint32_t link, bool own,
+static void make_key(const struct dpb_mesh_args *args, const char *what, uint32_t link, bool own,
                      char key[KEY_BYTES])
 {
-    const struct mesh_peer *peer = &args->peers[link];
+    const struct dpb_mesh_peer *peer = &args->peers[link];
     snprintf(key, KEY_BYTES, "%s.verbs.%s.%u.%u.%u", args->name, what,
              own ? args->rank : peer->rank, own ? peer->rank : args->rank, peer->number);
 }
 
 /* Where in registered memory a landing lies; one that is not there has no key. */
-static struct remote landing_of(const struct mesh_verbs *verbs, const struct mesh_landing *landing)
+static struct remote landing_of(const struct mesh_verbs *verbs,
+                                const struct dpb_mesh_landing *landing)
 {
     for (uint32_t i = 0; i < verbs->n_regions; i++) {
         const struct region *region = &verbs->regions[i];
@@ -199,11 +200,11 @@ static struct remote landing_of(const struct mesh_verbs *verbs, const struct mes
     return (struct remote){0};
 }
 
-static dpb_status put_card(const struct mesh_verbs *verbs, const struct mesh_args *args,
+static dpb_status put_card(const struct mesh_verbs *verbs, const struct dpb_mesh_args *args,
                            uint32_t link)
 {
     const struct way *way = &verbs->ways[link];
-    const struct mesh_peer *peer = &args->peers[link];
+    const struct dpb_mesh_peer *peer = &args->peers[link];
     struct mesh_card card = {
         .port = link_card(&verbs->adapter.port),
         .queue = way->link.queue->qp_num,
@@ -212,13 +213,14 @@ static dpb_status put_card(const struct mesh_verbs *verbs, const struct mesh_arg
         .n_places = PLACES};
     char key[KEY_BYTES];
     snprintf(card.shape, sizeof card.shape, "%s", args->shape ? args->shape : "");
-    for (uint32_t kind = 0; kind < MESH_KINDS; kind++)
+    for (uint32_t kind = 0; kind < DPB_MESH_KINDS; kind++)
         card.landings[kind] = landing_of(verbs, &peer->landings[kind]);
     make_key(args, "card", link, true, key);
     return verbs->host->store->put(key, &card, sizeof card);
 }
 
-static dpb_status take_card(struct mesh_verbs *verbs, const struct mesh_args *args, uint32_t link)
+static dpb_status take_card(struct mesh_verbs *verbs, const struct dpb_mesh_args *args,
+                            uint32_t link)
 {
     const struct dpb_host *host = verbs->host;
     struct way *way = &verbs->ways[link];
@@ -243,7 +245,7 @@ static dpb_status take_card(struct mesh_verbs *verbs, const struct mesh_args *ar
 }
 
 /* A rank that is "ready" can receive: messages sent before would have to be sent again. */
-static dpb_status meet(const struct mesh_verbs *verbs, const struct mesh_args *args)
+static dpb_status meet(const struct mesh_verbs *verbs, const struct dpb_mesh_args *args)
 {
     char key[KEY_BYTES], byte = 1;
     for (uint32_t link = 0; link < args->n_peers; link++) {
@@ -258,8 +260,8 @@ static dpb_status meet(const struct mesh_verbs *verbs, const struct mesh_args *a
     return DPB_OK;
 }
 
-static dpb_status connect_all(struct mesh_transport *transport, const struct mesh_args *args,
-                              struct mesh *mesh)
+static dpb_status connect_all(struct dpb_mesh_transport *transport,
+                              const struct dpb_mesh_args *args, struct dpb_mesh *mesh)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     verbs->mesh = mesh;
@@ -278,10 +280,10 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static uint32_t room(const struct mesh_transport *transport, uint32_t link)
+static uint32_t room(const struct dpb_mesh_transport *transport, uint32_t link)
 {
     const struct way *way = way_seen(transport, link);
-    return MESH_QUEUE - (way->tail - way->head);
+    return DPB_MESH_QUEUE - (way->tail - way->head);
 }
 
 /* The key of own memory, which payload lies in: the mesh's user has said so. */
@@ -315,8 +317,8 @@ static dpb_status post_last(struct mesh_verbs *verbs, struct way *way,
 {
     uint64_t place = way->n_sent % PLACES,
              id = request_id(KIND_LAST, (uint32_t)(way - verbs->ways));
-    const struct message *message = &way->queue[way->cursor % MESH_QUEUE];
-    mesh_write_header(way->out[place].header, &message->label);
+    const struct message *message = &way->queue[way->cursor % DPB_MESH_QUEUE];
+    dpb_mesh_write_header(way->out[place].header, &message->label);
     const struct link_write label = {.id = id,
                                      .from = &way->out[place],
                                      .bytes = sizeof way->out[place],
@@ -349,7 +351,7 @@ static dpb_status post_part(struct mesh_verbs *verbs, struct way *way, struct me
 static dpb_status pump(struct mesh_verbs *verbs, struct way *way)
 {
     while (way->cursor != way->tail && way->n_requests + 2 <= REQUESTS && !way->failed) {
-        struct message *message = &way->queue[way->cursor % MESH_QUEUE];
+        struct message *message = &way->queue[way->cursor % DPB_MESH_QUEUE];
         bool label_may = way->n_sent - way->n_returned < PLACES;
         struct link_write write = {0};
         if (message->label.bytes > 0)
@@ -364,12 +366,13 @@ static dpb_status pump(struct mesh_verbs *verbs, struct way *way)
     return DPB_OK;
 }
 
-static void send_message(struct mesh_transport *transport, uint32_t link,
-                         const struct mesh_label *label, const void *payload)
+static void send_message(struct dpb_mesh_transport *transport, uint32_t link,
+                         const struct dpb_mesh_label *label, const void *payload)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     struct way *way = &verbs->ways[link];
-    way->queue[way->tail++ % MESH_QUEUE] = (struct message){.label = *label, .payload = payload};
+    way->queue[way->tail++ % DPB_MESH_QUEUE] =
+        (struct message){.label = *label, .payload = payload};
     if (verbs->status == DPB_OK)
         verbs->status = pump(verbs, way);
 }
@@ -391,15 +394,16 @@ static dpb_status take_message(struct mesh_verbs *verbs, struct way *way, uint32
 {
     uint32_t link = (uint32_t)(way - verbs->ways);
     const struct place *place = &way->in[way->n_received % PLACES];
-    struct mesh_label label;
+    struct dpb_mesh_label label;
     void *memory;
-    if (number != (uint32_t)way->n_received || !mesh_read_header(place->header, &label))
-        return mesh_refuse_bytes(verbs->mesh, link);
+    if (number != (uint32_t)way->n_received || !dpb_mesh_read_header(place->header, &label))
+        return dpb_mesh_refuse_bytes(verbs->mesh, link);
     way->n_received++;
     way->n_unreturned++;
-    DPB_TRY(mesh_begins(verbs->mesh, link, mesh_arrived(verbs->mesh, link, label.kind % MESH_KINDS),
-                        &label, &memory));
-    mesh_arrives(verbs->mesh, link, &label);
+    DPB_TRY(dpb_mesh_begins(verbs->mesh, link,
+                            dpb_mesh_arrived(verbs->mesh, link, label.kind % DPB_MESH_KINDS),
+                            &label, &memory));
+    dpb_mesh_arrives(verbs->mesh, link, &label);
     return give_back(verbs, way);
 }
 
@@ -408,11 +412,11 @@ static dpb_status take_number(struct mesh_verbs *verbs, struct way *way, uint32_
     uint32_t link = (uint32_t)(way - verbs->ways);
     if (number == BYE) {
         way->left = true;
-        mesh_leaves(verbs->mesh, link);
+        dpb_mesh_leaves(verbs->mesh, link);
         return DPB_OK;
     }
     if (number > way->n_sent - way->n_returned)
-        return mesh_refuse_bytes(verbs->mesh, link);
+        return dpb_mesh_refuse_bytes(verbs->mesh, link);
     way->n_returned += number;
     return DPB_OK;
 }
@@ -420,7 +424,7 @@ static dpb_status take_number(struct mesh_verbs *verbs, struct way *way, uint32_
 static dpb_status fail_completion(const struct mesh_verbs *verbs, struct way *way, enum kind kind,
                                   const struct ibv_wc *completion)
 {
-    char text[MESH_TEXT_BYTES];
+    char text[DPB_MESH_TEXT_BYTES];
     if (way->left || verbs->closing) {
         way->failed = true;
         way->head = way->cursor = way->tail; /* a peer that has left needs no more */
@@ -428,7 +432,7 @@ static dpb_status fail_completion(const struct mesh_verbs *verbs, struct way *wa
     }
     if (kind != KIND_PART && kind != KIND_LAST)
         return failure_of_completion(verbs->host, &way->link, completion, NULL);
-    mesh_describe(verbs->mesh, &way->queue[way->head % MESH_QUEUE].label, text);
+    dpb_mesh_describe(verbs->mesh, &way->queue[way->head % DPB_MESH_QUEUE].label, text);
     return failure_of_completion(verbs->host, &way->link, completion, text);
 }
 
@@ -478,7 +482,7 @@ static dpb_status move_some(struct mesh_verbs *verbs, int64_t until_ns, bool *mo
     return DPB_OK;
 }
 
-static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
+static dpb_status move(struct dpb_mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     if (verbs->awaited && verbs->status == DPB_OK)
@@ -489,13 +493,13 @@ static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool 
     return verbs->status;
 }
 
-static uint32_t n_watched(const struct mesh_transport *transport)
+static uint32_t n_watched(const struct dpb_mesh_transport *transport)
 {
     (void)transport;
     return ADAPTER_FDS;
 }
 
-static bool watch(struct mesh_transport *transport, struct pollfd *fds)
+static bool watch(struct dpb_mesh_transport *transport, struct pollfd *fds)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     bool some = false;
@@ -537,7 +541,7 @@ static void say_bye(struct mesh_verbs *verbs)
 }
 
 /* Closes queue pairs before memory: only a queue pair could still write there. */
-static void close_all(struct mesh_transport *transport, bool through)
+static void close_all(struct dpb_mesh_transport *transport, bool through)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     if (through && verbs->mesh)
@@ -554,16 +558,16 @@ static void close_all(struct mesh_transport *transport, bool through)
     free(verbs);
 }
 
-static const struct mesh_transport_ops verbs_ops = {.connect = connect_all,
-                                                    .room = room,
-                                                    .send = send_message,
-                                                    .move = move,
-                                                    .n_watched = n_watched,
-                                                    .watch = watch,
-                                                    .close = close_all};
+static const struct dpb_mesh_transport_ops verbs_ops = {.connect = connect_all,
+                                                        .room = room,
+                                                        .send = send_message,
+                                                        .move = move,
+                                                        .n_watched = n_watched,
+                                                        .watch = watch,
+                                                        .close = close_all};
 
 dpb_status mesh_verbs_create(const struct dpb_host *host, const struct verbs_options *options,
-                             uint32_t local_rank, struct mesh_transport **transport)
+                             uint32_t local_rank, struct dpb_mesh_transport **transport)
 {
     struct mesh_verbs *verbs = calloc(1, sizeof *verbs);
     if (!verbs)

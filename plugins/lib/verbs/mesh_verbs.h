@@ -23,6 +23,6 @@
 /* Opens the port; `connect` does the rest. The options are copied; their strings stay until
  * `close`. */
 dpb_status mesh_verbs_create(const struct dpb_host *host, const struct verbs_options *options,
-                             uint32_t local_rank, struct mesh_transport **transport);
+                             uint32_t local_rank, struct dpb_mesh_transport **transport);
 
 #endif

@@ -34,7 +34,7 @@ static void describe_gid(const union ibv_gid *gid, char text[PORT_ADDRESS_BYTES]
         inet_ntop(AF_INET6, gid->raw, text, PORT_ADDRESS_BYTES);
 }
 
-static void gid_of_address(const struct interface *interface, union ibv_gid *gid)
+static void gid_of_address(const struct dpb_interface *interface, union ibv_gid *gid)
 {
     *gid = (union ibv_gid){{0}};
     if (interface->socket.any.sa_family == AF_INET) {
@@ -97,8 +97,8 @@ static dpb_status read_choice(const struct dpb_host *host, const struct port_wan
         choice->port = (unsigned)port;
     }
     if (choice->interface[0] != '\0') {
-        struct interface interface;
-        DPB_TRY(interface_find(host, choice->interface, false, &interface));
+        struct dpb_interface interface;
+        DPB_TRY(dpb_interface_find(host, choice->interface, false, &interface));
         gid_of_address(&interface, &choice->address);
         snprintf(choice->interface, sizeof choice->interface, "%s", interface.name);
     }
