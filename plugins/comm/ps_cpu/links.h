@@ -1,7 +1,7 @@
 /*
  * links.h - the links of ps_cpu between ranks of different machines, and of ps_async between all
- * workers and servers. Each worker has a link to each shard elsewhere, which answers on
- * the same link.
+ * workers and servers. Each worker has a link to each shard elsewhere, which answers on the same
+ * link.
  *
  * A worker pushes each shard's part of a bucket. The part lands in memory that the shard keeps for
  * this worker, at a place for each bucket. The place is free again when the worker has the bucket's

@@ -141,8 +141,8 @@ dpb_status dpb_coded_books(void *comm, struct dpb_books *books);
 dpb_status dpb_coded_state(void *comm, struct dpb_saved *saved);
 #define DPB_CODED_HOOKS .books = dpb_coded_books, .state = dpb_coded_state
 
-extern const struct dpb_coded_carrier
-    dpb_coded_shared; /* messages lie in memory that all workers share */
+/* Messages lie in memory that all workers share. */
+extern const struct dpb_coded_carrier dpb_coded_shared;
 
 /* dpb_strategy_bind, with the stages of a codec's buckets, and dpb_coded_bind. The last stage
  * clears the gradients. */

@@ -10,9 +10,9 @@
 enum {
     DPB_MESH_KINDS = 8,
     DPB_MESH_HEADER_BYTES = 48,
-    DPB_MESH_QUEUE =
-        16, /* messages of a link that the kernel or the peer does not have yet, at most */
-    DPB_MESH_TEXT_BYTES = 200
+    DPB_MESH_TEXT_BYTES = 200,
+    /* Messages of a link that the kernel or the peer does not have yet, at most. */
+    DPB_MESH_QUEUE = 16
 };
 
 /* Travels with a message. Both ends know the label before: the receiver compares. */

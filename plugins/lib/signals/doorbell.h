@@ -46,8 +46,8 @@ void dpb_doorbell_ring(const struct dpb_doorbell *doorbell);
  * Then it looks at shared memory. If `arm` returns false, the doorbell was rung since the last
  * disarm: skip poll. `readable`: poll has reported `fd`, or the caller does not know. */
 bool dpb_doorbell_arm(struct dpb_doorbell *doorbell);
-int dpb_doorbell_fd(
-    const struct dpb_doorbell *doorbell); /* readable after a ring; -1: there is none */
+/* Readable after a ring; -1: there is none. */
+int dpb_doorbell_fd(const struct dpb_doorbell *doorbell);
 void dpb_doorbell_disarm(struct dpb_doorbell *doorbell, bool readable);
 bool dpb_doorbell_was_rung(const struct dpb_doorbell *doorbell); /* since the last disarm */
 void dpb_doorbell_close(struct dpb_doorbell *doorbell);
