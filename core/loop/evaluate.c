@@ -166,39 +166,33 @@ static dpb_status await_rank_0(const char *name)
     return dpb_store.get(key, &share, &bytes, DPB_FOREVER);
 }
 
+static dpb_status set_weights(struct dpb_trainer *trainer, const void *content)
+{
+    struct dpb_exchange *exchange = &trainer->exchange;
+    const uint64_t bytes = dpb_arena_bytes(exchange, exchange->layout.weight_type);
+    void *weights;
+    DPB_TRY(dpb_arena_edit(exchange, exchange->weights, &weights));
+    memmove(weights, content, bytes);
+    trainer->engine.weights_changed = true;
+    return dpb_arena_commit(exchange, exchange->weights, bytes);
+}
+
 /* A published array other than the worker's takes its place; *own is a copy of the worker's. */
 static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_view *view,
                                  void **own)
 {
-    const uint64_t bytes =
-        dpb_arena_bytes(&trainer->exchange, trainer->exchange.layout.weight_type);
+    struct dpb_exchange *exchange = &trainer->exchange;
+    const uint64_t bytes = dpb_arena_bytes(exchange, exchange->layout.weight_type);
     const void *content;
-    void *weights;
-    if (view->weights == trainer->exchange.weights)
+    if (view->weights == exchange->weights)
         return DPB_OK;
     *own = malloc(bytes);
     if (!*own)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep the worker's own weights");
-    DPB_TRY(dpb_arena_look(&trainer->exchange, trainer->exchange.weights, bytes, &content));
+    DPB_TRY(dpb_arena_look(exchange, exchange->weights, bytes, &content));
     memcpy(*own, content, bytes);
-    DPB_TRY(dpb_arena_look(&trainer->exchange, view->weights, bytes, &content));
-    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
-    memmove(weights, content, bytes);
-    trainer->engine.weights_changed = true;
-    return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
-}
-
-static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
-{
-    const uint64_t bytes =
-        dpb_arena_bytes(&trainer->exchange, trainer->exchange.layout.weight_type);
-    void *weights;
-    if (!own)
-        return DPB_OK;
-    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
-    memcpy(weights, own, bytes);
-    trainer->engine.weights_changed = true;
-    return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
+    DPB_TRY(dpb_arena_look(exchange, view->weights, bytes, &content));
+    return set_weights(trainer, content);
 }
 
 /* With the averaged batch-norm statistics in place of the own ones. */
@@ -217,7 +211,8 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     dpb_status status = dpb_verify_published(&trainer->exchange, view.weights, trainer->journal);
     DPB_THEN(status, take_published(trainer, &view, &own_weights));
     DPB_THEN(status, run_share(trainer, name, &share));
-    DPB_THEN(status, put_back(trainer, own_weights));
+    if (own_weights)
+        DPB_THEN(status, set_weights(trainer, own_weights));
     free(own_weights);
     memcpy(trainer->statistics.running, own_state, bytes);
     DPB_TRY(status);
