@@ -7,7 +7,7 @@ const struct dpb_command dpb_commands[] = {
     {"run", "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "run an experiment, or a sweep or search where the file has [sweep] or [tune]"},
     {"tune", "dpbench tune -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
-     "search the best setting: trials of the axes in [tune], as far as each gains"},
+     "search for the best setting along the axes in [tune], in each direction while it gains"},
     {"check", "dpbench check -c FILE.ini | NAME [SECTION.KEY=VALUE ...]",
      "validate everything and say how much memory it needs; run nothing"},
     {"rerun",
@@ -24,7 +24,7 @@ const struct dpb_command dpb_commands[] = {
     {"gate",
      "dpbench gate --base OLD/dpbench -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--repeats N] "
      "[--threshold PERCENT] [--json] [--output FILE]",
-     "run an experiment by turns with another build and with this one; exit code 4 where this one "
+     "run an experiment with another build and with this one, in turns; exit code 4 where this one "
      "is slower by more than PERCENT"},
     {"eval",
      "dpbench eval -c FILE.ini | NAME checkpoint.load=FILE [SECTION.KEY=VALUE ...] [--json] "

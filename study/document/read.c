@@ -7,16 +7,35 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "study/document/rows.h"
 #include "record/result_file.h"
+
+static size_t take_unpacked(void *bytes, size_t n, void *file)
+{
+    const int got = gzread(file, bytes, (unsigned)n);
+    return got < 0 ? (size_t)-1 : (size_t)got;
+}
+
+/* A document of many runs may be packed: FILE.json.gz. */
+static json_t *load(const char *path, json_error_t *error)
+{
+    gzFile file = dpb_ends_on(path, ".gz") ? gzopen(path, "rb") : NULL;
+    if (!file)
+        return json_load_file(path, 0, error);
+    json_t *read = json_load_callback(take_unpacked, file, 0, error);
+    gzclose(file);
+    return read;
+}
 
 static dpb_status read_file(const char *path, json_t **document)
 {
     json_error_t error;
-    json_t *read = json_load_file(path, 0, &error);
+    json_t *read = load(path, &error);
     if (!read)
         return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
                         error.line > 0 ? " (is it a result of dpbench?)" : "");
