@@ -384,7 +384,8 @@ class OfRealResults(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             os.makedirs(f"{place}/bin")
             os.makedirs(f"{place}/templates")
-            shutil.copy(command.DPBENCH, f"{place}/bin/dpbench")
+            for program in ("dpbench", "dpbench-report"):
+                shutil.copy(os.path.join(os.path.dirname(command.DPBENCH), program), f"{place}/bin")
             write(f"{place}/templates/report.html", "@TEXT@ @REPORT@")
             for words in ("lacks @SCRIPT@, @TEXT@ or @REPORT@", "templates/report.html: No such file"):
                 ended = subprocess.run([f"{place}/bin/dpbench", "report", "sweep.json", "--html", "none.html"],
