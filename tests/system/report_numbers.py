@@ -6,6 +6,7 @@ times of single steps, the parts of the step and the losses. Run from the top of
 
 import csv
 import io
+import os
 import re
 import statistics
 import sys
@@ -18,6 +19,7 @@ import counted  # noqa: E402
 from command import dpbench, load, own_directory, tiny, write  # noqa: E402
 from stats_oracle import of_logarithms, quantile  # noqa: E402
 
+TREE = os.getcwd()
 BASE = tiny(12, 1)
 RUNS = ["comm.name=independent", "run.workers=2 comm.name=independent", "run.workers=2 comm.name=shm",
         "run.workers=2 comm.name=ring_tcp run.steps=9", "run.workers=3 comm.name=ps_cpu run.servers=1",
@@ -101,6 +103,17 @@ class Numbers(unittest.TestCase):
             found = re.search(r"loss +(\S+) at the first step, (\S+) at the last", text)
             self.near(found[1], run["loss"][0], settings)
             self.near(found[2], run["loss"][-1], settings)
+
+    def test_quoted(self):
+        """README.md has the table that `report` prints of the packed document that it names."""
+        with open(f"{TREE}/README.md", encoding="utf-8") as file:
+            readme = file.read()
+        paths = re.findall(r"dpbench report (results/\S+\.json\.gz)`", readme)
+        self.assertTrue(paths)
+        for path in paths:
+            table = report(f"{TREE}/{path}").partition("\n")[2].partition("\n\n")[0]
+            self.assertGreater(table.count("\n"), 5)
+            self.assertIn("".join(f"    {line}\n" for line in table.splitlines()), readme)
 
     def test_sweeps(self):
         for i, settings in enumerate(SWEEPS):
