@@ -24,8 +24,8 @@
 #include "base/options.h"
 #include "base/stats.h"
 #include "no_optimizer.h"
-#include "plugin/plugins.h"
 #include "plan/experiment.h"
+#include "plugin/plugins.h"
 #include "world/host_device.h"
 #include "world/world.h"
 

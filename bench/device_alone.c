@@ -15,12 +15,12 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "feed/feed.h"
 #include "graph/graph.h"
 #include "machine/cores.h"
-#include "plan/experiment.h"
-#include "feed/feed.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "plan/experiment.h"
 #include "world/world.h"
 
 enum { MIN_STEPS = 3, MAX_STEPS = 1 << 20 };

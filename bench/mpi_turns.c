@@ -17,8 +17,8 @@
 #include "base/stats.h"
 #include "base/vec.h"
 #include "no_optimizer.h"
-#include "plugin/plugins.h"
 #include "plan/experiment.h"
+#include "plugin/plugins.h"
 #include "world/host_device.h"
 #include "world/world.h"
 

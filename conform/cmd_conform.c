@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/settings.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "conform/conform.h"
-#include "base/json.h"
-#include "base/settings.h"
 
 static const char where[] = "dpbench conform";
 

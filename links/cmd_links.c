@@ -4,21 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "links/links.h"
+#include "links/links_report.h"
 #include "links/network.h"
 #include "links/network_test.h"
 #include "machine/cores.h"
-#include "links/links.h"
 #include "machine/memory.h"
 #include "machine/topology.h"
-#include "record/load_report.h"
-#include "base/json.h"
-#include "links/links_report.h"
-#include "record/result.h"
 #include "record/facts.h"
+#include "record/load_report.h"
+#include "record/result.h"
 #include "record/result_file.h"
 
 enum { MAX_CPUS = 4096 };

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "dpbench/host.h"
 #include "base/json.h"
+#include "dpbench/host.h"
 
 /* The point of the largest messages of a way; NULL: there is none. */
 static const json_t *largest_of(const json_t *way)

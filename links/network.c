@@ -3,13 +3,13 @@
 
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/log.h"
+#include "links/links_report.h"
+#include "links/network_test.h"
 #include "machine/cores.h"
 #include "record/facts.h"
-#include "base/json.h"
-#include "links/links_report.h"
 #include "record/result.h"
-#include "links/network_test.h"
 
 static dpb_status set_unless_given(struct dpb_config *config, const char *section, const char *key,
                                    const char *value)

@@ -43,8 +43,8 @@ double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
  * field NaN. */
 void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
 
-/* The standard error of the mean of n numbers that may depend on their predecessors, by a
- * circular block bootstrap (Politis, Romano 1992); NaN: too few. *freedom: its degrees of freedom. */
+/* The standard error of the mean of n numbers that may depend on their predecessors, by a circular
+ * block bootstrap (Politis, Romano 1992); NaN: too few. *freedom: its degrees of freedom. */
 double dpb_block_error(const double *x, size_t n, double *freedom);
 /* Half the width of a 95 % interval in standard errors: the quantile 0.975 of Student's t.
  * freedom >= 1. */

@@ -12,9 +12,9 @@
 #ifndef DPB_CORE_CHECKPOINT_CHECKPOINT_H
 #define DPB_CORE_CHECKPOINT_CHECKPOINT_H
 
+#include "checkpoint/safetensors.h"
 #include "dpbench/graph.h"
 #include "dpbench/status.h"
-#include "checkpoint/safetensors.h"
 
 enum { DPB_OPTIMIZER_STATES = 2 };  /* arrays of an optimizer's state, at most */
 #define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: save/saved.h */

@@ -12,9 +12,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/settings.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
-#include "base/settings.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
 

@@ -14,11 +14,11 @@
 #include <stdio.h>
 
 #include "base/config.h"
+#include "base/sweep_options.h"
 #include "launch/launch.h"
 #include "launch/party.h"
-#include "plugin/plugins.h"
-#include "base/sweep_options.h"
 #include "plan/experiment.h"
+#include "plugin/plugins.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cli/cli.h"
-#include "record/gpus_report.h"
 #include "base/sweep_options.h"
+#include "cli/cli.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"
+#include "record/gpus_report.h"
 #include "record/result_file.h"
 
 static const double mib = 1024.0 * 1024.0;

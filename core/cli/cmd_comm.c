@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "cli/cli.h"
-#include "bench/codec_rates.h"
-#include "record/comm_report.h"
 #include "base/sweep_options.h"
+#include "bench/codec_rates.h"
+#include "cli/cli.h"
+#include "record/comm_report.h"
 
 static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)
 {

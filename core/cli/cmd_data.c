@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cli/cli.h"
-#include "record/loader_report.h"
 #include "base/sweep_options.h"
+#include "cli/cli.h"
 #include "plan/fit.h"
+#include "record/loader_report.h"
 
 #define WINDOW_SECONDS "0.6"
 

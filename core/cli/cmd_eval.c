@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/each.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "base/json.h"
 
 /* ---- what is evaluated --------------------------------------------------------------------- */
 

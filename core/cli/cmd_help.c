@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "base/parse.h"
-#include "cli/cli.h"
-#include "plugin/plugins.h"
 #include "base/sweep_options.h"
+#include "cli/cli.h"
 #include "plan/estimate.h"
+#include "plugin/plugins.h"
 
 static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, size_t n_rows,
                                             const char *name)

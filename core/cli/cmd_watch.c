@@ -20,8 +20,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "machine/proc.h"
-#include "record/live.h"
 #include "measure/journal.h"
+#include "record/live.h"
 
 enum { JOBS = 64, REFRESH_US = 500000 };
 

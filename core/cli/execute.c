@@ -7,20 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
-#include "base/json.h"
-#include "record/live.h"
-#include "record/result.h"
-#include "record/trace_file.h"
+#include "measure/journal.h"
 #include "plan/binding.h"
 #include "plan/fit.h"
-#include "measure/journal.h"
-#include "save/snapshot.h"
 #include "record/invocation.h"
+#include "record/live.h"
+#include "record/result.h"
 #include "record/result_file.h"
+#include "record/trace_file.h"
+#include "save/snapshot.h"
 
 /* A worker's compute threads, as its plugins want them in the environment. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,

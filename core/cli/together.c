@@ -8,9 +8,9 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/settings.h"
+#include "base/sweep_options.h"
 #include "cli/cli.h"
 #include "launch/machines.h"
-#include "base/sweep_options.h"
 #include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */

@@ -2,8 +2,8 @@
  * exchange.h - a rank's strategy, opened on a layout, with its arenas. Training and `dpbench comm`
  * both use a struct dpb_exchange.
  *
- * open.h opens and closes the strategy. step.h, staging.h, slots.h and pump.h are a step's exchange,
- * late.h is the exchange of comm.late, access.h is core's own access between steps.
+ * open.h opens and closes the strategy. step.h, staging.h, slots.h and pump.h are a step's
+ * exchange, late.h is the exchange of comm.late, access.h is core's own access between steps.
  */
 #ifndef DPB_CORE_EXCHANGE_EXCHANGE_H
 #define DPB_CORE_EXCHANGE_EXCHANGE_H

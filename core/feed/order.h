@@ -6,9 +6,9 @@
 #ifndef DPB_CORE_FEED_ORDER_H
 #define DPB_CORE_FEED_ORDER_H
 
+#include "checkpoint/checkpoint.h"
 #include "dpbench/status.h"
 #include "dpbench/types.h"
-#include "checkpoint/checkpoint.h"
 
 /* The order in which an epoch goes through the samples [0, n), or through n samples of a larger set
  * that is dealt out to n_shards: shard, shard + n_shards, shard + 2 n_shards, ... */

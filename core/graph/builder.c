@@ -1,7 +1,7 @@
 /*
- * builder.c - a graph being built: its nodes, tensors and windows, then the calls of a model plugin.
- * Each call checks its arguments, infers a shape and appends a node with its tensors, in forward
- * order and without offsets.
+ * builder.c - a graph being built: its nodes, tensors and windows, then the calls of a model
+ * plugin. Each call checks its arguments, infers a shape and appends a node with its tensors, in
+ * forward order and without offsets.
  */
 #include "graph/builder.h"
 

@@ -1,6 +1,6 @@
 /*
- * channel.h - connections by TCP between the processes of a job that mpirun or srun started, and the
- * frames on them. No frame is accepted before both sides have proven the job's secret
+ * channel.h - connections by TCP between the processes of a job that mpirun or srun started, and
+ * the frames on them. No frame is accepted before both sides have proven the job's secret
  * (world/handshake.h).
  */
 #ifndef DPB_CORE_LAUNCH_CHANNEL_H
@@ -17,8 +17,8 @@ typedef enum dpb_channel_purpose {
     DPB_CHANNEL_STORE
 } dpb_channel_purpose;
 
-/* Operations on a channel of purpose DPB_CHANNEL_PART; their numbers differ from dpb_store_op's. `peer` of
- * the frame is the rank that the frame is about. */
+/* Operations on a channel of purpose DPB_CHANNEL_PART; their numbers differ from dpb_store_op's.
+ * `peer` of the frame is the rank that the frame is about. */
 typedef enum dpb_channel_op {
     DPB_CHANNEL_REPORT = 32, /* a part's configuration, or its refusal */
     DPB_CHANNEL_VERDICT,     /* to it: whether the job begins */
@@ -32,9 +32,10 @@ typedef enum dpb_channel_op {
     DPB_CHANNEL_INTERRUPT,   /* a signal came, both ways */
     DPB_CHANNEL_PING,
     DPB_CHANNEL_PONG,
-    DPB_CHANNEL_ALL_ENDED, /* to all parts: no rank is left; the head makes the result, and is silent */
-    DPB_CHANNEL_SAID,      /* to all parts: the head has printed why the job ends */
-    DPB_CHANNEL_OVER,      /* ... the exit code */
+    /* To all parts: no rank is left; the head makes the result, and is silent. */
+    DPB_CHANNEL_ALL_ENDED,
+    DPB_CHANNEL_SAID, /* to all parts: the head has printed why the job ends */
+    DPB_CHANNEL_OVER, /* ... the exit code */
     DPB_CHANNEL_OPS_END
 } dpb_channel_op;
 _Static_assert((int)DPB_CHANNEL_OPS_END <= DPB_FRAME_OPS,
@@ -57,8 +58,8 @@ bool dpb_channel_say(struct dpb_channel *channel, dpb_channel_op op, uint32_t ra
                      const void *value, size_t bytes);
 /* Sends queued frames. */
 bool dpb_channel_flush(struct dpb_channel *channel);
-/* The next received frame; `value` is @borrowed until the next call of dpb_channel_next or dpb_channel_receive.
- * 1: there is one; 0: not yet; -1: malformed, see `why`. */
+/* The next received frame; `value` is @borrowed until the next call of dpb_channel_next or
+ * dpb_channel_receive. 1: there is one; 0: not yet; -1: malformed, see `why`. */
 int dpb_channel_next(struct dpb_channel *channel, struct dpb_frame *frame, const void **value,
                      char why[128]);
 /* Receives available bytes. False: the other side has closed, or the connection is broken. */

@@ -4,8 +4,8 @@
  * to PMIx ends.
  *
  * The keeper holds the rank's connection to PMIx and its launcher's channel to the head. When the
- * launcher has died, the keeper shuts the channel down, waits (15 s at most) until the head closes its
- * side, and exits.
+ * launcher has died, the keeper shuts the channel down, waits (15 s at most) until the head closes
+ * its side, and exits.
  */
 #ifndef DPB_CORE_LAUNCH_KEEPER_H
 #define DPB_CORE_LAUNCH_KEEPER_H

@@ -30,8 +30,8 @@ static void run_destroy(struct dpb_job_run *run)
     dpb_job_release_signals(run);
 }
 
-/* A connection to each rank, the signals and, with parts, a channel to each part. No more than that:
- * poll refuses a list that is longer than the number of files that this process may open. */
+/* A connection to each rank, the signals and, with parts, a channel to each part. No more than
+ * that: poll refuses a list that is longer than the number of files that this process may open. */
 static nfds_t count_watched(const struct dpb_job_run *run)
 {
     return (run->job->party ? 2 : 1) * (nfds_t)run->n_ranks + 1;

@@ -16,8 +16,8 @@
 
 enum { DPB_PART_PIECE_BYTES = 64 * 1024 };
 
-/* DPB_CHANNEL_PAGE: the rank's page follows, up to its `status` or, when there is an error or a warning,
- * whole. Times are the head's. */
+/* DPB_CHANNEL_PAGE: the rank's page follows, up to its `status` or, when there is an error or a
+ * warning, whole. Times are the head's. */
 struct dpb_page_news {
     int64_t silent_ns; /* since its last sign of life (stall.h); -1: the part did not look */
     char state;        /* of its process, as in struct dpb_proc; 0: it has none */

@@ -4,13 +4,13 @@
  * exactly, as with the local launcher.
  *
  * Rank 0's part is the head. The head serves the key-value store, to which the other ranks are
- * connected directly. The other parts are connected to the head (channel.h). Each part has a board of its
- * own. Boards are mirrored: control words at once, status pages four times a second, journals twice
- * a second and at the end. Times are converted to the head's clock. The head watches all ranks by
- * the reports of their parts, ends the job, names the first cause and makes the result, just like
- * the local launcher. The other parts print nothing and end with the head's exit code. A part that
- * receives nothing from the head any more ends its rank. Once all ranks have ended, a part waits as
- * long as the head lives.
+ * connected directly. The other parts are connected to the head (channel.h). Each part has a board
+ * of its own. Boards are mirrored: control words at once, status pages four times a second,
+ * journals twice a second and at the end. Times are converted to the head's clock. The head watches
+ * all ranks by the reports of their parts, ends the job, names the first cause and makes the
+ * result, just like the local launcher. The other parts print nothing and end with the head's exit
+ * code. A part that receives nothing from the head any more ends its rank. Once all ranks have
+ * ended, a part waits as long as the head lives.
  *
  * A launcher of a part keeps its rank's connection to PMIx open until it ends itself: a rank that
  * is still a client of PMIx, for MPI, may die, and mpirun or srun learn this only after the result
@@ -78,7 +78,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party);
  * head prints the refusal, or where parts differ, and sets *exit_code. */
 dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
                            uint32_t n_workers, int *exit_code);
-/* The head's, after it has printed why the job does not begin: the connected parts print nothing. */
+/* The head has printed why the job does not begin: tells the connected parts to print nothing. */
 void dpb_party_refuse(struct dpb_party *party, dpb_status status);
 /* From here on the rank may die, and this process with it, and its connection to PMIx stays
  * open. */

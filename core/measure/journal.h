@@ -134,8 +134,8 @@ static inline void dpb_coding_add(struct dpb_coding *sum, const struct dpb_codin
 /* ---- `dpbench comm` -------------------------------------------------------------------------- */
 
 enum {
-    DPB_COMM_POINTS = 128,      /* layouts */
-    DPB_COMM_SAMPLES = 1 << 17  /* of a layout at most */
+    DPB_COMM_POINTS = 128,     /* layouts */
+    DPB_COMM_SAMPLES = 1 << 17 /* of a layout at most */
 };
 
 /* An exchange, by CLOCK_MONOTONIC of the rank: comparable within a machine. */

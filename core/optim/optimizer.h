@@ -9,15 +9,15 @@
  * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
  * arithmetic is done in the weights' type.
  *
- * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the step's last range updates
- * all ranges. Before that, weights and gradients stay unchanged.
+ * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the
+ * step's last range updates all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H
 
 #include "base/settings.h"
-#include "dpbench/host.h"
 #include "checkpoint/checkpoint.h"
+#include "dpbench/host.h"
 #include "world/world.h"
 
 struct dpb_optimizer_args {

@@ -5,8 +5,8 @@
 #ifndef DPB_CORE_PLAN_RESUME_H
 #define DPB_CORE_PLAN_RESUME_H
 
-#include "dpbench/saved.h"
 #include "checkpoint/checkpoint.h"
+#include "dpbench/saved.h"
 #include "plan/plan.h"
 
 /* Whether the run continues the training of checkpoint.load. */

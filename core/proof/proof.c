@@ -384,8 +384,8 @@ static dpb_status check_load(struct dpb_proving *proof)
 /* ---- a checkpoint in the midst of a proof -------------------------------------------------- */
 
 /*
- * A checkpoint keeps gradients on their way, since the hook `state` names them (dpbench/saved.h). In
- * the midst of a proof the strategy is saved and continued: the weights that it publishes are
+ * A checkpoint keeps gradients on their way, since the hook `state` names them (dpbench/saved.h).
+ * In the midst of a proof the strategy is saved and continued: the weights that it publishes are
  * loaded, and the arrays that it names get their content back. The rest of the proof then finds
  * gradients, replicas and clocks that were in no array.
  *

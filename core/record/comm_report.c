@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/stats.h"
-#include "machine/cores.h"
 #include "bench/codec_rates.h"
+#include "machine/cores.h"
 #include "record/facts.h"
 #include "record/gpus_report.h"
-#include "base/json.h"
+#include "record/invocation.h"
 #include "record/load_report.h"
 #include "record/result.h"
-#include "record/invocation.h"
 
 struct maker {
     const struct dpb_experiment *experiment;

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
 
 enum { LINE_BYTES = 1200, MOST_LINES = 8 };
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "record/facts.h"
 #include "base/json.h"
+#include "record/facts.h"
 
 static const char time_slices[] = "time slices", mixed[] = "mixed";
 

@@ -22,9 +22,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "build_info.h"
-#include "plugin/plugins.h"
 #include "base/json.h"
 #include "plan/delay.h"
+#include "plugin/plugins.h"
 
 extern char **environ;
 

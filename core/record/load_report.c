@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "record/facts.h"
-#include "base/json.h"
 
 /* Below it are the system's own daemons. The system counts in ticks of 10 ms: in short runs a few
  * of them are no load. */

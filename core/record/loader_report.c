@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/stats.h"
 #include "machine/cores.h"
-#include "base/json.h"
-#include "record/result.h"
 #include "record/facts.h"
 #include "record/invocation.h"
+#include "record/result.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 

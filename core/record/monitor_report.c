@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "record/gpus_report.h"
 #include "base/json.h"
-#include "record/summary.h"
 #include "measure/journal.h"
 #include "measure/monitor.h"
 #include "measure/trace.h"
+#include "record/gpus_report.h"
+#include "record/summary.h"
 
 /* ---- one series ---------------------------------------------------------------------------- */
 

@@ -12,16 +12,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "machine/cores.h"
 #include "record/facts.h"
-#include "base/json.h"
+#include "record/invocation.h"
 #include "record/load_report.h"
 #include "record/monitor_report.h"
 #include "record/profile.h"
 #include "record/summary.h"
 #include "record/why.h"
-#include "record/invocation.h"
 
 /* ---- parts --------------------------------------------------------------------------------- */
 

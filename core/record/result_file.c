@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
 
 enum {
     MAX_SAME_SECOND = 1000, /* results of one name made in the same second */

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "record/facts.h"
 #include "record/gpus_report.h"
-#include "base/json.h"
 #include "record/monitor_report.h"
 #include "record/profile.h"
 #include "record/result.h"

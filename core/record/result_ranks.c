@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "record/facts.h"
 #include "record/gpus_report.h"
-#include "base/json.h"
 #include "record/load_report.h"
 #include "record/result_parts.h"
 

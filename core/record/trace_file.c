@@ -4,14 +4,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
+#include "measure/account.h"
 #include "record/result.h"
+#include "record/result_file.h"
 #include "record/summary.h"
 #include "record/trace_parts.h"
-#include "measure/account.h"
-#include "record/result_file.h"
 
 /* Rows of a process: threads of the format. For some readers the numbers of threads must differ in
  * all of the file, so rank r counts from (r + 1) * ROWS. */

@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-#include "plan/experiment.h"
 #include "measure/journal.h"
 #include "measure/trace.h"
+#include "plan/experiment.h"
 #include "world/board.h"
 
 struct dpb_traced_clock {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stats.h"
 #include "base/json.h"
+#include "base/stats.h"
 #include "record/summary.h"
 
 /* A worker's own parts are the first four of dpb_breakdown_names, up to backward. */

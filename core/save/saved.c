@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "exchange/access.h"
 #include "checkpoint/checkpoint.h"
+#include "exchange/access.h"
 #include "plan/resume.h"
 #include "plugin/plugins.h"
 #include "world/store.h"

@@ -9,8 +9,8 @@
 #ifndef DPB_CORE_SAVE_SAVED_H
 #define DPB_CORE_SAVE_SAVED_H
 
-#include "dpbench/saved.h"
 #include "checkpoint/safetensors.h"
+#include "dpbench/saved.h"
 
 struct dpb_exchange;
 struct dpb_experiment;

@@ -11,8 +11,8 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Core itself maps memory that processes share (exchange/arenas.c). The number of bytes stands before
- * the memory, in a cache line of its own, for `release`. */
+/* Core itself maps memory that processes share (exchange/arenas.c). The number of bytes stands
+ * before the memory, in a cache line of its own, for `release`. */
 static dpb_status allocate(void *device, const char *name, uint64_t bytes, bool shared,
                            void **memory)
 {

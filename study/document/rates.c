@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
 static double *logarithms(const json_t *row, size_t *n)

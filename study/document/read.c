@@ -12,8 +12,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "study/document/rows.h"
 #include "record/result_file.h"
+#include "study/document/rows.h"
 
 static size_t take_unpacked(void *bytes, size_t n, void *file)
 {

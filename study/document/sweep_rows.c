@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stats.h"
 #include "base/json.h"
-#include "study/document/rates.h"
-#include "record/summary.h"
-#include "study/document/target.h"
 #include "base/settings.h"
+#include "base/stats.h"
+#include "record/summary.h"
+#include "study/document/rates.h"
 #include "study/document/rows.h"
+#include "study/document/target.h"
 
 static const char rate_path[] = "timing.samples_per_s.mean";
 

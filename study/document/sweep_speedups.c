@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "study/document/published.h"
 #include "study/document/rows.h"
 

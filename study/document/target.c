@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "study/document/rates.h"
 
 /* ---- of one run ---------------------------------------------------------------------------- */

@@ -5,17 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "base/json.h"
 #include "record/result.h"
+#include "record/result_file.h"
 #include "study/document/read.h"
 #include "study/page/page.h"
 #include "study/table/forms.h"
 #include "study/table/merge.h"
 #include "study/table/sweep_print.h"
-#include "record/result_file.h"
 
 /* The words of a `dpbench report`. */
 struct request {

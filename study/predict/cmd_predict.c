@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "cli/cli.h"
-#include "base/json.h"
-#include "study/predict/predict_report.h"
 #include "study/document/read.h"
+#include "study/predict/predict_report.h"
 
 enum { WORD = 64 };
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "study/document/comparison.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/stats.h"
-#include "base/json.h"
+#include "study/document/comparison.h"
 
 static dpb_status refuse(const struct dpb_predict_worker *worker, const char *what)
 {

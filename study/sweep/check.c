@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "plan/fit.h"
+#include "record/result_file.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
-#include "record/result_file.h"
 
 static const double mib = 1024.0 * 1024.0;
 

@@ -9,17 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/signals.h"
 #include "cli/cli.h"
-#include "study/table/compare.h"
-#include "base/json.h"
+#include "record/result_file.h"
+#include "study/document/rows.h"
 #include "study/sweep/child.h"
 #include "study/sweep/sweep.h"
-#include "study/document/rows.h"
 #include "study/sweep/sweep_runs.h"
-#include "record/result_file.h"
+#include "study/table/compare.h"
 
 enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
 

@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cell.h"
+#include "record/invocation.h"
 #include "study/sweep/child.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/sweep_list.h"
-#include "record/invocation.h"
 
 enum { REASON = 512 };
 

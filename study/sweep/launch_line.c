@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "study/sweep/sweep_list.h"
 #include "plan/experiment.h"
+#include "study/sweep/sweep_list.h"
 
 enum { WORD = 4096 };
 static const char blanks[] = " \t";

@@ -9,14 +9,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "machine/cores.h"
-#include "base/json.h"
+#include "record/invocation.h"
 #include "study/document/read.h"
 #include "study/sweep/run.h"
 #include "study/sweep/sweep.h"
-#include "record/invocation.h"
 
 /* ---- what a result may do -------------------------------------------------------------------- */
 

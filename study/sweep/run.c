@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "plan/fit.h"
+#include "record/invocation.h"
 #include "record/result.h"
+#include "record/result_file.h"
+#include "study/document/rows.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
+#include "study/sweep/sweep_runs.h"
 #include "study/sweep/tune.h"
-#include "plan/fit.h"
-#include "study/document/rows.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
-#include "study/sweep/sweep_runs.h"
-#include "record/invocation.h"
-#include "record/result_file.h"
 
 /* A signal between two jobs, while no launcher listens. */
 static volatile sig_atomic_t signal_between_jobs;

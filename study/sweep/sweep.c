@@ -11,11 +11,11 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "plan/experiment.h"
 #include "plugin/plugins.h"
 #include "study/sweep/launch_line.h"
-#include "study/sweep/sweep_list.h"
-#include "plan/experiment.h"
 #include "study/sweep/published_read.h"
+#include "study/sweep/sweep_list.h"
 
 enum { MAX_JOBS = 100000 };
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "dpbench/random.h"
-#include "base/json.h"
 
 /* The number of a cell's value on an axis. */
 static size_t place_on(const struct dpb_sweep *sweep, size_t cell, size_t axis)

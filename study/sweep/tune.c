@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "base/json.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "cli/cli.h"
-#include "study/table/compare.h"
 #include "study/document/read.h"
+#include "study/table/compare.h"
 
 struct request {
     const char *files[2];

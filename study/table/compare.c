@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
-#include "study/table/merge_axes.h"
 #include "study/document/rates.h"
-#include "study/document/target.h"
 #include "study/document/read.h"
+#include "study/document/target.h"
+#include "study/table/merge_axes.h"
 
 /* ---- what else differs --------------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/text.h"
-#include "study/table/compare.h"
 #include "base/json.h"
-#include "study/document/rates.h"
+#include "base/text.h"
 #include "record/summary.h"
+#include "study/document/rates.h"
+#include "study/table/compare.h"
 
 enum { LABEL = 512 };
 

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
-#include "study/table/merge.h"
-#include "study/table/sweep_table.h"
+#include "base/text.h"
 #include "study/document/target.h"
-#include "study/table/target_print.h"
+#include "study/table/merge.h"
 #include "study/table/sweep_notes.h"
+#include "study/table/sweep_table.h"
+#include "study/table/target_print.h"
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/json.h"
-#include "study/table/merge_axes.h"
+#include "base/log.h"
 #include "study/document/rows.h"
+#include "study/table/merge_axes.h"
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 

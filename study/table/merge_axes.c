@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
-#include "study/table/merge_axes.h"
 #include "plan/experiment.h"
+#include "study/table/merge_axes.h"
 
 enum { TEXT = 512 };
 

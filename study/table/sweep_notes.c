@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "record/why.h"
 #include "study/document/published.h"
 #include "study/document/rates.h"
-#include "study/table/sweep_table.h"
-#include "study/document/target.h"
-#include "record/why.h"
 #include "study/document/rows.h"
+#include "study/document/target.h"
+#include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
 
 enum { NOTE = 8192 };

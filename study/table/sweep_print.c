@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "study/table/merge.h"
-#include "study/table/sweep_table.h"
-#include "study/document/target.h"
 #include "study/document/rows.h"
-#include "study/table/sweep_print.h"
-#include "study/table/tune_print.h"
-#include "study/table/target_print.h"
+#include "study/document/target.h"
+#include "study/table/merge.h"
 #include "study/table/sweep_notes.h"
+#include "study/table/sweep_print.h"
+#include "study/table/sweep_table.h"
+#include "study/table/target_print.h"
+#include "study/table/tune_print.h"
 
 /* Breaks a paragraph at white space. */
 static void print_wrapped(char *text, FILE *out)

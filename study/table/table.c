@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "base/json.h"
+#include "base/text.h"
 
 static void find_group(const json_t *row, char group[DPB_TABLE_GROUP])
 {

@@ -5,9 +5,9 @@
 
 #include "base/json.h"
 #include "study/document/rates.h"
-#include "study/table/table.h"
-#include "study/document/target.h"
 #include "study/document/rows.h"
+#include "study/document/target.h"
+#include "study/table/table.h"
 #include "study/table/target_print.h"
 
 enum { CELL = DPB_TABLE_CELL };

@@ -73,8 +73,8 @@ struct convolution {
 };
 
 /* In the order of heuristic A: not deterministic; of which no plan can be made; compiled when a
- * plan is made; tensor cores; by transforms; without tensor cores. Then the fallback: likewise, with
- * more to work with. */
+ * plan is made; tensor cores; by transforms; without tensor cores. Then the fallback: likewise,
+ * with more to work with. */
 enum {
     RANDOM,
     BROKEN,

@@ -1,8 +1,8 @@
 /* fuzz_ini.c - an .ini file, through core's option tables, to JSON and back. */
 #include "base/config.h"
 #include "base/options.h"
-#include "tests/fuzz/fuzz.h"
 #include "base/settings.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { MOST_SECTIONS = 32 };
 

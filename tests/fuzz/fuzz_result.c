@@ -10,15 +10,15 @@
 #include "cli/cli.h"
 #include "machine/cores.h"
 #include "record/result.h"
+#include "study/document/read.h"
 #include "study/page/page.h"
 #include "study/predict/predict_report.h"
+#include "study/sweep/rerun.h"
 #include "study/table/compare.h"
 #include "study/table/forms.h"
 #include "study/table/merge.h"
-#include "tests/fuzz/fuzz.h"
-#include "study/document/read.h"
-#include "study/sweep/rerun.h"
 #include "study/table/sweep_print.h"
+#include "tests/fuzz/fuzz.h"
 
 json_t *__wrap_dpb_machine_describe(void);
 dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,

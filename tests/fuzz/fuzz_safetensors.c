@@ -1,7 +1,7 @@
 /* fuzz_safetensors.c - a checkpoint: every tensor in it, and all of a small network. */
 #include "checkpoint/checkpoint.h"
-#include "graph/graph.h"
 #include "checkpoint/safetensors.h"
+#include "graph/graph.h"
 #include "tests/fuzz/fuzz.h"
 
 static dpb_status build_net(const void *options, const struct dpb_graph_ops *g,

@@ -1,8 +1,8 @@
 /* fuzz_sweep.c - the [sweep] of an .ini file, to its cells and their order. */
 #include "base/config.h"
 #include "study/sweep/sweep.h"
-#include "tests/fuzz/fuzz.h"
 #include "study/sweep/sweep_runs.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { MOST_CELLS = 64, MOST_JOBS = 4096 };
 

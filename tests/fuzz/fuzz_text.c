@@ -2,10 +2,10 @@
  * fuzz_text.c - options that are small languages of their own: comm.hosts, comm.interface,
  * comm_test.sizes. A text that is accepted means the same when it is written again.
  */
+#include "bench/comm_test.h"
 #include "launch/machines.h"
 #include "lib/tcp/interface.h"
 #include "tests/fuzz/fuzz.h"
-#include "bench/comm_test.h"
 
 enum { MOST_RANKS = 64, TEXT_BYTES = 16 * 1024 };
 

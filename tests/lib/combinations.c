@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "dpbench/comm.h"
-#include "lib/test.h"
 #include "lib/launch_faults.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0, many_s = 300.0;

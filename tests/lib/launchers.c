@@ -17,7 +17,8 @@
 const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
 
 static const double start_s = 60.0; /* for a loaded machine, or a sanitizer */
-/* A part tells the head of its journal after half a second (launch/part_messages.h), by ticks of 0.1 s. */
+/* A part tells the head of its journal after half a second (launch/part_messages.h), by ticks of
+ * 0.1 s. */
 static const useconds_t journal_us = 700000;
 static char slurm_directory[80], slurm_program[PATH_MAX];
 static char mark[64]; /* in the environment of the job that was started last */

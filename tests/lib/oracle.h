@@ -5,9 +5,9 @@
 #ifndef DPB_TESTS_LIB_ORACLE_H
 #define DPB_TESTS_LIB_ORACLE_H
 
+#include "feed/feed.h"
 #include "lib/weights.h"
 #include "plan/experiment.h"
-#include "feed/feed.h"
 
 enum { ORACLE_WORKERS = 8 };
 

@@ -22,10 +22,10 @@
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
-#include "study/table/compare.h"
-#include "study/sweep/sweep.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
+#include "study/table/compare.h"
 
 enum { PAIRS = 20, TAKEN = 10, COMPARISONS = 100, LOADERS = 2 };
 

@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "lib/near.h"
 #include "lib/own.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "base/json.h"
-#include "study/sweep/sweep.h"
 #include "study/document/rows.h"
-#include "study/table/sweep_print.h"
+#include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
+#include "study/table/sweep_print.h"
 
 #define FILE_LINE "x.ini:9"
 

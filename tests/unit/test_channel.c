@@ -1,6 +1,6 @@
 /*
- * test_channel.c - connections between the launchers of a job: they prove the job's secret, strangers
- * are dropped and cost nothing, and frames go through whole.
+ * test_channel.c - connections between the launchers of a job: they prove the job's secret,
+ * strangers are dropped and cost nothing, and frames go through whole.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "lib/printed.h"
 #include "lib/test.h"
 #include "study/table/compare.h"
-#include "base/json.h"
 
 /* A run of that strategy whose steps take 90 to 110 % of the mean. */
 static json_t *run_of(double rate, const char *comm)

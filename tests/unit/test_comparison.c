@@ -5,9 +5,9 @@
  */
 #include <math.h>
 
-#include "study/document/comparison.h"
 #include "dpbench/random.h"
 #include "lib/test.h"
+#include "study/document/comparison.h"
 #include "stats_oracle.h"
 
 enum { N_CASES = sizeof oracle_cases / sizeof *oracle_cases, MOST = 64, STUDIES = 1000 };

@@ -5,10 +5,10 @@
  */
 #include <stdlib.h>
 
-#include "lib/test.h"
 #include "exchange/late.h"
 #include "exchange/staging.h"
 #include "exchange/step.h"
+#include "lib/test.h"
 #include "world/board.h"
 #include "world/world.h"
 

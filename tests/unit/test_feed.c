@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "feed/feed.h"
 #include "lib/capture.h"
 #include "lib/test.h"
-#include "feed/feed.h"
 #include "world/board.h"
 
 #define MS INT64_C(1000000)

@@ -4,10 +4,10 @@
  */
 #include <math.h>
 
-#include "tests/unit/trial.h"
 #include "exchange/follow.h"
 #include "plan/contract.h"
 #include "proof/follow_judge.h"
+#include "tests/unit/trial.h"
 
 enum { ELEMENTS = 16, STEPS = 2, ONE_BF16 = 1 << 16 /* roundings of fp32 */ };
 

@@ -8,8 +8,8 @@
 
 #include "tests/unit/wakes.h"
 
-#include "lib/ring/gather.h"
 #include "lib/mesh/mesh_tcp.h"
+#include "lib/ring/gather.h"
 #include "lib/tcp/tcp_frames.h"
 #include "plan/experiment.h"
 

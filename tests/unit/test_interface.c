@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "lib/test.h"
-#include "plugins/lib/tcp/interface.h"
 #include "plan/experiment.h"
+#include "plugins/lib/tcp/interface.h"
 
 static void run(const char *command)
 {

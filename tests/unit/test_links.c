@@ -13,10 +13,10 @@
 #include "lib/printed.h"
 #include "lib/says.h"
 #include "lib/test.h"
-#include "machine/cores.h"
 #include "links/links.h"
-#include "machine/topology.h"
 #include "links/links_report.h"
+#include "machine/cores.h"
+#include "machine/topology.h"
 
 /* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */
 

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "lib/command.h"
 #include "lib/test.h"
 #include "machine/cores.h"
 #include "machine/load.h"
 #include "machine/proc.h"
-#include "base/json.h"
 #include "record/load_report.h"
 
 static const char *const root = own_directory;

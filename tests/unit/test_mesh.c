@@ -10,9 +10,9 @@
 
 #include "tests/unit/trial.h"
 
-#include "lib/signals/signals.h"
 #include "lib/mesh/mesh.h"
 #include "lib/mesh/mesh_tcp.h"
+#include "lib/signals/signals.h"
 #include "lib/tcp/tcp_frames.h"
 #include "plan/experiment.h"
 #include "world/store.h"

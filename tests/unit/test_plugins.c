@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "lib/says.h"
 #include "lib/test.h"
-#include "plugin/plugins.h"
 #include "plan/experiment.h"
+#include "plugin/plugins.h"
 
 static char directory[PATH_MAX]; /* of the test's plugins */
 static char scratch[PATH_MAX];   /* a directory of this run's own */

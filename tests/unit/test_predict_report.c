@@ -6,13 +6,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "lib/capture.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "lib/says.h"
 #include "lib/test.h"
-#include "base/json.h"
 #include "study/predict/predict_report.h"
 
 /* 20 ms a step: forward 8, backward 10, update 2. 25 million elements in fp32, in two parts. */

@@ -7,15 +7,15 @@
 
 #include "base/log.h"
 #include "journal.h"
+#include "base/json.h"
 #include "lib/documented.h"
 #include "lib/near.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "base/json.h"
+#include "measure/monitor.h"
 #include "record/live.h"
 #include "record/monitor_report.h"
 #include "record/result.h"
-#include "measure/monitor.h"
 
 /* An experiment that was never loaded from plugins, and the board of its 2 workers and a server. */
 struct bench {
@@ -196,7 +196,7 @@ TEST_WITH(monitor_tells_rates_of_counters_and_energy_of_a_gpu_once, bench_create
     bench->board = small;
 }
 
-/* Gradients of two workers, by their ages: a quantile is the nearest rank's, its own rank included. */
+/* Gradients of two workers, by age: a quantile is the nearest rank's, its own rank included. */
 TEST_WITH(quantiles_of_ages_are_of_the_nearest_rank, bench_create, bench_destroy)
 {
     static const struct {

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "lib/command.h"
 #include "lib/test.h"
-#include "record/result.h"
 #include "record/invocation.h"
+#include "record/result.h"
 #include "record/result_file.h"
 
 /* Linked with --wrap=dpb_now_ns. */

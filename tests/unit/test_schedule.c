@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/settings.h"
 #include "lib/own.h"
 #include "lib/test.h"
-#include "base/settings.h"
 #include "optim/schedule.h"
 
 /* `points`: STEP:RATE, by hand. */

@@ -3,9 +3,9 @@
 
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "study/document/target.h"
 #include "study/table/compare.h"
 #include "study/table/forms.h"
-#include "study/document/target.h"
 #include "sweep_study.h"
 #include "study/document/rows.h"
 #include "study/sweep/sweep_runs.h"

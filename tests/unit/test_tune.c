@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/capture.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "base/json.h"
-#include "study/sweep/sweep.h"
-#include "study/sweep/tune.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_runs.h"
+#include "study/sweep/tune.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
-#include "study/sweep/sweep_runs.h"
 
 #define FILE_LINE "x.ini:9"
 

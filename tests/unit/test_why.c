@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "study/document/comparison.h"
+#include "base/json.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/near.h"
 #include "lib/own.h"
 #include "lib/test.h"
-#include "base/json.h"
 #include "record/why.h"
+#include "study/document/comparison.h"
 
 enum { STEPS = 100, WORKERS = 3, WARM = 7, SAMPLES = 8, MS = 1000000, STUDIES = 400 };
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #include "across.h"
-#include "lib/ring/gather.h"
 #include "lib/mesh/mesh_tcp.h"
+#include "lib/ring/gather.h"
 
 struct over_coded {
     struct across base;

@@ -1,6 +1,6 @@
 /*
- * plan.h - functions for planning an op: descriptions, tensors, steps, packed weights, and the parts
- * of a node's gradient.
+ * plan.h - functions for planning an op: descriptions, tensors, steps, packed weights, and the
+ * parts of a node's gradient.
  */
 #ifndef DPB_CPU_PLAN_H
 #define DPB_CPU_PLAN_H

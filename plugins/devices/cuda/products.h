@@ -63,7 +63,7 @@ struct gemm {
     char key[TUNING_KEY_BYTES];
 };
 
-/* ---- conv.c, gemm.c, tuning.c ------------------------------------------------------------------ */
+/* ---- conv.c, gemm.c, tuning.c -------------------------------------------------------------- */
 
 /* Finds the plans of a node's call, but for CONV_DATA, and their scratch. */
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, enum conv_call call);
