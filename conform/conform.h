@@ -1,7 +1,7 @@
 /*
  * conform.h - the public conformance suites: the tests of dpbench's own plugins, for any plugin of
  * the kind. `dpbench conform` runs them. The suite of comm starts jobs and stands in
- * cli/cmd_conform.c.
+ * conform/cmd_conform.c.
  *
  * A suite is a list of trials. Each prints its outcome: shown, refused (by name, as something that
  * the plugin cannot do) or FAILED with the reason. A suite continues after a failure.

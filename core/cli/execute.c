@@ -124,14 +124,14 @@ static dpb_status check_demands(const struct dpb_experiment *experiment, struct 
     return dpb_fail(DPB_NOT_STEADY, "%s", error);
 }
 
-static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
+static void clean_up_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
 {
     uint32_t n = dpb_board_ranks(board);
     int32_t *pids = calloc(n, sizeof *pids);
     for (uint32_t rank = 0; pids && rank < n; rank++)
         pids[rank] = dpb_board_page(board, rank)->pid;
     if (pids)
-        dpb_snapshot_sweep(experiment->settings.checkpoint.save, pids, n);
+        dpb_snapshot_clean_up(experiment->settings.checkpoint.save, pids, n);
     free(pids);
 }
 
@@ -149,7 +149,7 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
         return;
     }
     if (status != DPB_OK)
-        sweep_checkpoint(experiment, outcome.board);
+        clean_up_checkpoint(experiment, outcome.board);
     if (status == DPB_OK) {
         status = check_demands(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
         exit_code = dpb_status_exit_code(status);

@@ -5,7 +5,7 @@
 #include "record/result.h"
 
 #include "record/gpus_report.h"
-#include "record/result_parts.h"
+#include "record/result_private.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* result_ranks.c - numbers of a result, which must be finite, and its ranks: see result_parts.h. */
+/* result_ranks.c - finite numbers of a result, and its ranks: see result_private.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "record/facts.h"
 #include "record/gpus_report.h"
 #include "record/load_report.h"
-#include "record/result_parts.h"
+#include "record/result_private.h"
 
 json_t *dpb_result_real(struct dpb_result_maker *maker, double value, const char *name)
 {

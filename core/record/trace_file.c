@@ -11,7 +11,7 @@
 #include "record/result.h"
 #include "record/result_file.h"
 #include "record/summary.h"
-#include "record/trace_parts.h"
+#include "record/trace_private.h"
 
 /* Rows of a process: threads of the format. For some readers the numbers of threads must differ in
  * all of the file, so rank r counts from (r + 1) * ROWS. */

@@ -1,8 +1,8 @@
-/* trace_spans.c - which spans of a job the file of run.trace shows: see trace_parts.h. */
+/* trace_spans.c - which spans of a job the file of run.trace shows: see trace_private.h. */
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "record/trace_parts.h"
+#include "record/trace_private.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
 

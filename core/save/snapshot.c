@@ -242,7 +242,7 @@ static bool is_temporary_of(const char *name, const char *stem, const int32_t *p
     return false;
 }
 
-void dpb_snapshot_sweep(const char *save, const int32_t *pids, uint32_t n)
+void dpb_snapshot_clean_up(const char *save, const int32_t *pids, uint32_t n)
 {
     char directory[PATH_MAX], stem[PATH_MAX];
     const char *slash = strrchr(save, '/');

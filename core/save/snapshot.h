@@ -42,6 +42,6 @@ dpb_status dpb_snapshot_save_step(struct dpb_snapshot *snapshot,
                                   const struct dpb_progress *progress);
 /* The launcher, after all processes have ended: removes a partial file that a process left beside
  * the checkpoint when it died while writing. */
-void dpb_snapshot_sweep(const char *save, const int32_t *pids, uint32_t n);
+void dpb_snapshot_clean_up(const char *save, const int32_t *pids, uint32_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * rates.h - the rates of runs and of a sweep's rows as base/comparison.h compares them, and why a
- * rate allows no conclusion. Read from documents alone.
+ * rates.h - the rates of runs and of a sweep's rows as study/document/comparison.h compares them,
+ * and why a rate allows no conclusion. Read from documents alone.
  */
 #ifndef DPB_STUDY_DOCUMENT_RATES_H
 #define DPB_STUDY_DOCUMENT_RATES_H

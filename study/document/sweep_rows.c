@@ -4,7 +4,7 @@
  * A row is made from the runs that nobody disturbed, and from disturbed ones only where there is no
  * other. Its rate is the median over the repeats of their mean rates. Its interval is the 95 %
  * interval of the mean logarithm: steps of one process share its luck with memory and cores, so
- * repeats are the unit (base/comparison.h).
+ * repeats are the unit (study/document/comparison.h).
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* sweep_speedups.c - the workers of a row, and its speedup over another row: see sweep.h. */
+/* sweep_speedups.c - the workers of a row, and its speedup over another row: see rows.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * alone.
  *
  * Two documents were measured at different times, so their repeats are no pairs, unless `dpbench
- * gate` made them (base/comparison.h). A rate that is in doubt allows no conclusion.
+ * gate` made them (study/document/comparison.h). A rate that is in doubt allows no conclusion.
  */
 #ifndef DPB_STUDY_TABLE_COMPARE_H
 #define DPB_STUDY_TABLE_COMPARE_H

@@ -341,17 +341,19 @@ static void note_marks(const struct notes *notes)
         enum dpb_sweep_column column;
         const char *mark, *meaning;
     } marks[] = {
-        {WORKERS, "x", "places x learners of each"},
-        {WORKERS, "!", "too few cores for its processes or data threads; these rates say little"},
-        {WORKERS, "&",
+        {DPB_SWEEP_WORKERS, "x", "places x learners of each"},
+        {DPB_SWEEP_WORKERS, "!",
+         "too few cores for its processes or data threads; these rates say little"},
+        {DPB_SWEEP_WORKERS, "&",
          "workers on one GPU took turns in some runs, as far as the driver tells; these rates say "
          "little of workers that run at once"},
-        {INTERVAL, "<", "some runs timed less than 10 steps or 0.5 s: too short to conclude"},
-        {INTERVAL, "~", "some runs were timed before their steps were steady"},
-        {INTERVAL, "?",
+        {DPB_SWEEP_INTERVAL, "<",
+         "some runs timed less than 10 steps or 0.5 s: too short to conclude"},
+        {DPB_SWEEP_INTERVAL, "~", "some runs were timed before their steps were steady"},
+        {DPB_SWEEP_INTERVAL, "?",
          "other processes, a quota or heat took a part of the job's cores during all runs; their "
          "warnings[] say how much"},
-        {INTERVAL, "^",
+        {DPB_SWEEP_INTERVAL, "^",
          "power, heat or the like held the clocks of a GPU down during some runs; their warnings[] "
          "say what and for how long"},
     };
@@ -386,8 +388,9 @@ static void note_speedup(const struct notes *notes, const char *place)
     else
         fputs("the fewest workers of each setting", notes->out);
     fprintf(notes->out, ", same cores a %s and batch%s; effic. = speedup / ", place,
-            independent && has_mark(notes->table, SPEEDUP, '*') ? " (*: over the same strategy)"
-                                                                : "");
+            independent && has_mark(notes->table, DPB_SWEEP_SPEEDUP, '*')
+                ? " (*: over the same strategy)"
+                : "");
     if (same_base && base == 1)
         fprintf(notes->out, "%ss", place);
     else if (same_base && strcmp(place, "worker") == 0)
@@ -400,7 +403,7 @@ static void note_columns(const struct notes *notes)
 {
     const json_t *document = notes->document;
     double repeats = dpb_json_number(document, "repeats");
-    const char *place = has_mark(notes->table, WORKERS, 'x') ? "place" : "worker";
+    const char *place = has_mark(notes->table, DPB_SWEEP_WORKERS, 'x') ? "place" : "worker";
     bool repeated = false, single = false;
     for (size_t i = 0; i < notes->table->n; i++) {
         struct dpb_estimate estimate;
@@ -434,10 +437,10 @@ static void note_meanings(const struct notes *notes)
     note_columns(notes);
     dpb_published_note(document, notes->out);
     fputs("- exposed: share of the step in which computing waits for communication", notes->out);
-    if (notes->table->shown[LOSS])
+    if (notes->table->shown[DPB_SWEEP_LOSS])
         fprintf(notes->out, "; loss: mean over the last tenth of the first %.0f samples",
                 dpb_json_number(document, "loss_samples"));
-    if (steps > 0 && notes->table->shown[ACCURACY]) {
+    if (steps > 0 && notes->table->shown[DPB_SWEEP_ACCURACY]) {
         fprintf(notes->out, "; accuracy: of the test set after %.0f steps with ", steps);
         if (isfinite(workers))
             fprintf(notes->out, "%.0f worker%s", workers, workers == 1 ? "" : "s");
@@ -446,11 +449,11 @@ static void note_meanings(const struct notes *notes)
     }
     fprintf(notes->out, ".%s\n",
             bound ? " independent never exchanges: an upper bound, no training of one model." : "");
-    if (notes->table->shown[BYTES])
+    if (notes->table->shown[DPB_SWEEP_BYTES])
         fputs("- of fp32: messages of the codec, of the bytes of the gradients; coding: a worker "
               "encodes + decodes a step for so long.\n",
               notes->out);
-    if (notes->table->shown[LABEL])
+    if (notes->table->shown[DPB_SWEEP_LABEL])
         fputs("- label: which updates a strategy makes; strategies of different labels do not "
               "train the same way.\n",
               notes->out);

@@ -13,9 +13,10 @@
 
 enum { CELL = DPB_TABLE_CELL };
 
-static const char *const titles[COLUMNS] = {
+static const char *const titles[DPB_SWEEP_COLUMNS] = {
     "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",
     "effic.",   "exposed", "of fp32", "coding",    "loss",     "accuracy", "verified"};
+_Static_assert(DPB_SWEEP_COLUMNS <= DPB_TABLE_COLUMNS, "a line has room for every column");
 
 DPB_PRINTF(3, 4) static void print_if(char *text, double value, const char *format, ...)
 {
@@ -75,24 +76,24 @@ static bool fill_line(struct dpb_table_line *line)
                  decode_ns = dpb_json_number(row, "codec.decode_ns");
     char places[32];
     line->failed = !isfinite(rate);
-    snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
-    snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
+    snprintf(line->text[DPB_SWEEP_STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
+    snprintf(line->text[DPB_SWEEP_LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
     dpb_sweep_workers(row, places, sizeof places);
-    print_if(line->text[WORKERS], workers, "%s%s%s", places, mark(row, "oversubscribed", "!"),
-             mark(row, "time_sliced", "&"));
-    snprintf(line->text[RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
-    print_interval(line->text[INTERVAL], row);
-    print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,
+    print_if(line->text[DPB_SWEEP_WORKERS], workers, "%s%s%s", places,
+             mark(row, "oversubscribed", "!"), mark(row, "time_sliced", "&"));
+    snprintf(line->text[DPB_SWEEP_RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
+    print_interval(line->text[DPB_SWEEP_INTERVAL], row);
+    print_if(line->text[DPB_SWEEP_SPEEDUP], speedup, "%.2f%s", speedup,
              dpb_begins_with(dpb_json_text(row, "speedup_over", ""), "same") ? "*" : "");
-    print_if(line->text[PUBLISHED], published, "%.2f", published);
-    print_percent(line->text[EFFICIENCY], row, "efficiency", 0);
-    print_percent(line->text[EXPOSED], row, "comm_exposed_share", 1);
-    print_percent(line->text[BYTES], row, "codec.ratio", 1);
-    print_if(line->text[CODING], encode_ns, isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms",
-             encode_ns / 1e6, decode_ns / 1e6);
-    print_if(line->text[LOSS], loss, "%.4f", loss);
-    print_percent(line->text[ACCURACY], row, "accuracy", 2);
-    snprintf(line->text[VERIFIED], CELL, "%s", verified_text(row));
+    print_if(line->text[DPB_SWEEP_PUBLISHED], published, "%.2f", published);
+    print_percent(line->text[DPB_SWEEP_EFFICIENCY], row, "efficiency", 0);
+    print_percent(line->text[DPB_SWEEP_EXPOSED], row, "comm_exposed_share", 1);
+    print_percent(line->text[DPB_SWEEP_BYTES], row, "codec.ratio", 1);
+    print_if(line->text[DPB_SWEEP_CODING], encode_ns,
+             isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms", encode_ns / 1e6, decode_ns / 1e6);
+    print_if(line->text[DPB_SWEEP_LOSS], loss, "%.4f", loss);
+    print_percent(line->text[DPB_SWEEP_ACCURACY], row, "accuracy", 2);
+    snprintf(line->text[DPB_SWEEP_VERIFIED], CELL, "%s", verified_text(row));
     return true;
 }
 
@@ -104,19 +105,19 @@ static bool has_content(const struct dpb_table_line *lines, size_t n, size_t col
         if (lines[i].failed)
             continue;
         const char *text = lines[i].text[column];
-        if (column != LABEL && strcmp(text, "-") != 0)
+        if (column != DPB_SWEEP_LABEL && strcmp(text, "-") != 0)
             return true;
-        if (column == LABEL && label && strcmp(text, label) != 0)
+        if (column == DPB_SWEEP_LABEL && label && strcmp(text, label) != 0)
             return true;
         label = text;
     }
-    return column == STRATEGY;
+    return column == DPB_SWEEP_STRATEGY;
 }
 
 bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table)
 {
-    const bool made = dpb_table_make(document, titles, COLUMNS, fill_line, table);
-    for (size_t c = 0; c < COLUMNS; c++)
+    const bool made = dpb_table_make(document, titles, DPB_SWEEP_COLUMNS, fill_line, table);
+    for (size_t c = 0; c < DPB_SWEEP_COLUMNS; c++)
         table->shown[c] = has_content(table->lines, table->n, c);
     return made;
 }

@@ -326,8 +326,7 @@ static bool has_sum(const struct world *w, uint32_t m, uint64_t element, const v
            (w->shape == SHARDED || memcmp((char *)w->arenas[m] + element * size, sum, size) == 0);
 }
 
-/* The sum of slice s begins with member s and follows the ring, each step in the gradients' type.
- * */
+/* The sum of slice s begins with member s and goes round the ring in the gradients' type. */
 static void expect_sums(const struct world *w)
 {
     size_t size = dpb_dtype_size(w->type);
@@ -449,8 +448,7 @@ static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-/* Chunks of 16 elements (fp32): one more and one less than fit in each way, and fewer than members.
- * */
+/* Chunks of 16 elements (fp32): one more and one less than fit, and fewer than members. */
 TEST(test_sums)
 {
     static const uint64_t lengths[] = {1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 331};

@@ -1,4 +1,4 @@
-/* communicator.c - see nccl.h. NCCL's User Guide, "Communicator fault tolerance". */
+/* communicator.c - see communicator.h. NCCL's User Guide, "Communicator fault tolerance". */
 #include "lib/nccl/communicator.h"
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,7 @@
 /*
  * communicator.h - NCCL itself, for libdpbench-nccl.so and for the plugin that is linked to NCCL
- * anyway: the hooks of struct dpb_nccl_library (nccl.h) as functions. See NCCL's User Guide.
+ * anyway: the hooks of struct dpb_nccl_library (lib/object/nccl.h) as functions. See NCCL's User
+ * Guide.
  */
 #ifndef DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
 #define DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H

@@ -1,4 +1,4 @@
-/* library.c - the one symbol of libdpbench-nccl.so: see nccl.h. */
+/* library.c - the one symbol of libdpbench-nccl.so: see lib/object/nccl.h. */
 #include "lib/nccl/communicator.h"
 #include "lib/object/object.h"
 

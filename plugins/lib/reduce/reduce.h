@@ -4,6 +4,8 @@
  * that the workers of one machine share; on several machines TCP), the update, the books, the
  * checkpoint.
  *
+ * Start here for a strategy of your own that sums and updates: one function is enough.
+ *
  * The function is called once a step for each bucket, when the own gradients are final. It fills
  * bucket->message, calls dpb_reduce_gather or dpb_reduce_sum with another function, and returns.
  * The other function is called when the messages of all workers are here. It leaves the sum of all
@@ -40,7 +42,7 @@
 /* One worker's message. Another process may write to it: load a value once, then check it. */
 struct dpb_reduce_message {
     const void *content; /* aligned to a cache line */
-    uint64_t bytes;      /* at most reduce_strategy.message_bytes */
+    uint64_t bytes;      /* at most dpb_reduce_strategy.message_bytes */
 };
 
 struct dpb_reduce_bucket {
@@ -51,7 +53,7 @@ struct dpb_reduce_bucket {
     uint32_t rank, n_workers;
     float *gradients; /* n: first the own, in the end the sum over all workers */
     float *residual;  /* n, of this worker; zeros after weights were loaded; NULL: none wanted */
-    float *state;     /* likewise, reduce_strategy.state_elements elements */
+    float *state;     /* likewise, dpb_reduce_strategy.state_elements */
     void *message;    /* room for the own next message; after a dpb_reduce_sum it holds the sums */
     /* The messages that a dpb_reduce_gather brought, by rank; valid until the function returns. */
     const struct dpb_reduce_message *messages;

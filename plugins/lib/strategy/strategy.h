@@ -1,7 +1,7 @@
 /*
  * strategy.h - the common part of strategies over shared memory: members, arenas, signals, the
- * pipeline, and the hooks that are the same for all. A strategy's own struct begins with a struct
- * strategy, and its file holds its plan and its stages.
+ * pipeline, and the hooks that are the same for all. A strategy's own struct begins with a
+ * struct dpb_strategy, and its file holds its plan and its stages.
  */
 #ifndef DPB_PLUGINS_LIB_STRATEGY_H
 #define DPB_PLUGINS_LIB_STRATEGY_H
@@ -166,7 +166,7 @@ dpb_status dpb_strategy_enqueue_update(const struct dpb_strategy *strategy, stru
                                        const void *gradients);
 void dpb_strategy_update(const struct dpb_strategy *strategy, uint64_t bucket,
                          struct dpb_piece piece, const void *gradients);
-/* The same from the own gradients, as ring_shards.make (ring.h). */
+/* The same from the own gradients, as dpb_ring_shards.make (ring.h). */
 void dpb_strategy_make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n);
 
 /* Reports that others worked for this rank, between its own signal `own` and the last `theirs` of

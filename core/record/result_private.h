@@ -1,8 +1,8 @@
 /*
- * result_parts.h - a result being made: private to result.c and result_ranks.c.
+ * result_private.h - a result being made: private to result.c and result_ranks.c.
  */
-#ifndef DPB_CORE_RECORD_RESULT_PARTS_H
-#define DPB_CORE_RECORD_RESULT_PARTS_H
+#ifndef DPB_CORE_RECORD_RESULT_PRIVATE_H
+#define DPB_CORE_RECORD_RESULT_PRIVATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

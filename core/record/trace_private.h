@@ -1,9 +1,9 @@
 /*
- * trace_parts.h - the spans of a job's ranks, read from the board and chosen for the file of
+ * trace_private.h - the spans of a job's ranks, read from the board and chosen for the file of
  * run.trace: private to trace_file.c and trace_spans.c.
  */
-#ifndef DPB_CORE_RECORD_TRACE_PARTS_H
-#define DPB_CORE_RECORD_TRACE_PARTS_H
+#ifndef DPB_CORE_RECORD_TRACE_PRIVATE_H
+#define DPB_CORE_RECORD_TRACE_PRIVATE_H
 
 #include <stdio.h>
 
