@@ -360,7 +360,7 @@ static json_t *table_of(const struct dpb_table *table)
     json_t *titles = json_array(), *lines = json_array();
     int n_names = 0;
     for (size_t c = 0; c < table->n_columns; c++) {
-        n_names += table->shown[c] && c < DPB_TABLE_WORKERS;
+        n_names += c < DPB_TABLE_WORKERS && table->shown[c];
         if (table->shown[c])
             json_array_append_new(titles, json_string(table->titles[c]));
     }
