@@ -16,7 +16,8 @@ enum { CELL = DPB_TABLE_CELL };
 static const char *const titles[DPB_SWEEP_COLUMNS] = {
     "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",
     "effic.",   "exposed", "of fp32", "coding",    "loss",     "accuracy", "verified"};
-_Static_assert(DPB_SWEEP_COLUMNS <= DPB_TABLE_COLUMNS, "a line has room for every column");
+_Static_assert((int)DPB_SWEEP_COLUMNS <= (int)DPB_TABLE_COLUMNS,
+               "a line has room for every column");
 
 DPB_PRINTF(3, 4) static void print_if(char *text, double value, const char *format, ...)
 {
