@@ -195,7 +195,7 @@ TEST(test_set_and_remove)
     /* From its own strings. */
     assert_int_equal(dpb_config_set(config, b->section, b->key, b->value, b->origin), DPB_OK);
     assert_setting(config, "run", "b", "2", 3);
-    struct dpb_config *copy = dpb_config_copy(config);
+    struct dpb_config *copy = own_config(dpb_config_copy(config));
     dpb_config_remove(config, "run", "a");
     dpb_config_remove(config, "run", "nothing");
     assert_int_equal(config->n_settings, 2);

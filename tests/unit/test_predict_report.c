@@ -232,7 +232,6 @@ TEST(measured_link)
     assert_int_equal(json_array_size(beyond), 0);
     beyond = json_object_get(row_of(document, "ps_cpu", 4), "beyond"); /* workers, strategy */
     assert_int_equal(json_array_size(beyond), 2);
-    json_decref(document);
     /* No exchange has so many workers. */
     json_object_set_new(json_object_get(comm, "world"), "workers", json_real(4294967298));
     json_object_set_new(json_object_get(comm, "world"), "machines", json_real(4294967298));

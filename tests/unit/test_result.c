@@ -354,7 +354,7 @@ TEST_WITH(statuses_are_named, bench_create, bench_destroy)
     bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_ALONE;
     snprintf(journal_of(bench, 0)->consistency, DPB_LABEL_BYTES, "none");
     json_t *document =
-        dpb_result_make(&bench->experiment, bench->board, DPB_INTERRUPTED, "stopped");
+        own_json(dpb_result_make(&bench->experiment, bench->board, DPB_INTERRUPTED, "stopped"));
     assert_string_equal(dpb_json_text(document, "status", ""), "interrupted");
     assert_string_equal(dpb_json_text(document, "error", ""), "stopped");
     assert_string_equal(dpb_json_text(document, "strategy.consistency", ""), "none");
