@@ -90,8 +90,10 @@ static json_t *config_to_json(const struct dpb_config *config)
     static const char mark[] = DPB_LAUNCH_ORIGIN ", ";
     struct dpb_config *copy = dpb_config_copy(config);
     const struct dpb_setting *hosts = copy ? dpb_config_get(copy, "comm", "hosts") : NULL;
-    if (hosts && strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0)
+    if (hosts && strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0) {
         dpb_config_remove(copy, "comm", "hosts");
+        hosts = NULL;
+    }
     json_t *json = copy ? dpb_config_to_json(copy) : NULL;
     if (hosts && dpb_begins_with(hosts->origin, mark))
         json_object_set_new((json_t *)(uintptr_t)dpb_json_at(json, "comm.hosts"), "origin",

@@ -238,7 +238,6 @@ TEST(test_ranks)
         if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
             fail_msg("%s: %s\n%s", kind_names[kind], trial.at->cause, trial.errors);
         expect_refused((enum kind)kind, (unsigned)trial.at->numbers[REFUSED]);
-        trial_done(&trial);
     }
 }
 
