@@ -276,8 +276,7 @@ static void start(struct command *command, const struct combination *c, const ch
     }
     launcher by = combination_has(c, LAUNCHER, "mpirun") ? MPIRUN : SRUN;
     launched(command, deadline_s, by, n_ranks(c), "%s --output " LAUNCH_RESULT "%s", base, line);
-    json_decref(command->json);
-    command->json = launch_take_result();
+    command->json = own_json(launch_take_result());
 }
 
 void combination_run(const struct combination *c)
