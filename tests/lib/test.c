@@ -152,6 +152,7 @@ int test_main(CMFixtureFunction setup, CMFixtureFunction teardown)
         _cmocka_run_group_tests("tests", wrapped, n_listed + n_cases, set_group_up, teardown);
     release_down_to(0);
     free(owned);
+    owned = NULL; /* a program may run another group of cmocka's */
     for (size_t i = 0; i < n_cases; i++)
         free((char *)(uintptr_t)tests[n_listed + i].name);
     return failed;
