@@ -1,6 +1,7 @@
 /* follow.c - the record of the followed elements: see follow.h. follow_judge.c compares it. */
 #include "exchange/follow.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,16 +32,30 @@ static bool sums_show(const struct dpb_exchange *exchange)
            !exchange->ops->settle && !exchange->ops->applied;
 }
 
-/* A rule's state must begin with zeros: that of a continued training is on its owners alone. */
-static bool follows(const struct dpb_exchange *exchange)
+/* Why no step is followed; NULL: steps are. A rule's state must begin with zeros: that of a
+ * continued training is on its owners alone. */
+static const char *refusal(const struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
     const struct dpb_settings *settings = &experiment->settings;
-    const bool continues =
-        experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0;
-    return applies(exchange) && !continues && !settings->run.survive &&
-           !exchange->memory.on_device && !dpb_optimizer_needs_norms(&settings->optimizer) &&
-           (!dpb_follow_apart(exchange) || sums_show(exchange));
+    if (settings->run.mode != DPB_MODE_TRAIN)
+        return "nothing is trained";
+    if (exchange->plan.contract.consistency == DPB_ALONE)
+        return "workers do not exchange";
+    if (!applies(exchange))
+        return "strategies of this consistency are not followed";
+    if (experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0)
+        return "the training continues, and its optimizer has a state";
+    if (settings->run.survive)
+        return "run.survive is on";
+    if (exchange->memory.on_device)
+        return "arenas are in a device's memory";
+    if (dpb_optimizer_needs_norms(&settings->optimizer))
+        return "the optimizer takes norms";
+    if (dpb_follow_apart(exchange) && !sums_show(exchange))
+        return settings->optimizer.kind == DPB_SGD ? "gradients are on their way between steps"
+                                                   : "replicas that differ are followed with sgd";
+    return NULL;
 }
 
 /* `at`, or where that lies in a gap, the nearest element of a tensor in [begin, end); in the gap if
@@ -113,8 +128,11 @@ dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *jo
 {
     const uint64_t n_rows = DPB_FOLLOWED_STEPS + UINT64_C(1);
     journal->verdict_steps = applies(exchange) ? DPB_VERDICT_SKIPPED : DPB_VERDICT_NOT_APPLICABLE;
-    if (!follows(exchange))
+    const char *refused = refusal(exchange);
+    if (refused) {
+        snprintf(journal->steps_reason, sizeof journal->steps_reason, "%s", refused);
         return DPB_OK;
+    }
     struct dpb_follow *follow = exchange->follow = calloc(1, sizeof *follow);
     if (!follow)
         return dpb_fail(DPB_NO_MEMORY, "no memory to follow elements");

@@ -85,6 +85,7 @@ struct dpb_journal {
     bool by_device; /* the records' times are the device's own; data_wait is when it was idle */
     uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
     uint32_t verdict_after, verdict_steps;
+    char steps_reason[64];             /* why verdict_steps is no pass and no fail; else "" */
     char consistency[DPB_LABEL_BYTES]; /* of the strategy's contract; "": not planned yet */
     uint64_t checksum;                 /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;

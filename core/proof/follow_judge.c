@@ -386,5 +386,9 @@ dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *j
     DPB_TRY(judge(exchange, &finite));
     DPB_TRY(dpb_workers_meet());
     journal->verdict_steps = finite ? DPB_VERDICT_PASS : DPB_VERDICT_SKIPPED;
+    if (!finite)
+        snprintf(journal->steps_reason, sizeof journal->steps_reason,
+                 exchange->follow->coefficient > 0 ? "a followed number is not finite"
+                                                   : "books name more than the replicas");
     return DPB_OK;
 }

@@ -325,6 +325,7 @@ static dpb_verdict worst(dpb_verdict a, uint32_t b)
 
 static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
+    const char *reason = "";
     summary->pattern = summary->exchange = DPB_VERDICT_NOT_APPLICABLE;
     summary->replicas = summary->after = summary->steps = DPB_VERDICT_NOT_APPLICABLE;
     for (uint32_t w = 0; w < args->n_workers; w++) {
@@ -336,7 +337,13 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
         summary->replicas = worst(summary->replicas, journal ? journal->verdict_replicas : 0);
         summary->after = worst(summary->after, journal ? journal->verdict_after : 0);
         summary->steps = worst(summary->steps, journal ? journal->verdict_steps : 0);
+        if (journal && !reason[0])
+            reason = journal->steps_reason;
     }
+    const bool compared = summary->steps == DPB_VERDICT_PASS || summary->steps == DPB_VERDICT_FAIL;
+    summary->steps_reason = compared    ? NULL
+                            : reason[0] ? reason
+                                        : "the run ended before its steps were compared";
     for (uint32_t r = 0; r < args->n_workers + args->n_servers; r++)
         summary->oversubscribed |= args->journals[r] && args->journals[r]->oversubscribed;
 }

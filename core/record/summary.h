@@ -58,7 +58,8 @@ struct dpb_summary {
     bool steady, gated, oversubscribed;
     bool too_short; /* fewer steps or less time than DPB_LEAST_* */
     dpb_verdict pattern, exchange, replicas, after, steps; /* the worst of all workers */
-    bool no_common_window; /* local: no global batch was done while all workers were running */
+    const char *steps_reason; /* @borrowed from a journal; NULL where `steps` is pass or fail */
+    bool no_common_window;    /* local: no global batch was done while all workers were running */
 };
 
 /* DPB_NO_MEMORY or DPB_OK. Incomplete and empty journals give a summary of their records. */

@@ -116,10 +116,10 @@ TEST(test_own_rule)
 /* Right updates that float32 does not hold: a square that is infinite, and a weight of few bits. */
 TEST(test_limits_of_float)
 {
-    static const char *const rows[][2] = {
+    static const char *const rows[][3] = {
         {"model.name=lenet model.image=12 optimizer.name=adagrad optimizer.learning_rate=1e5",
-         "skipped"},
-        {"model.name=tiny optimizer.learning_rate=1e-43", "pass"}};
+         "skipped", "a followed number is not finite"},
+        {"model.name=tiny optimizer.learning_rate=1e-43", "pass", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_ends(&command, deadline_s, 0,
@@ -127,6 +127,9 @@ TEST(test_limits_of_float)
                                  "run.steps=12 data.name=synthetic data.samples=64 %s",
                      rows[i][0]);
         expect_verdict(&command, "steps", rows[i][1]);
+        const json_t *reason = json_at(command.json, "verification.steps_reason");
+        assert_string_equal(json_is_null(reason) ? "-" : json_string_value(reason),
+                            rows[i][2] ? rows[i][2] : "-");
     }
 }
 

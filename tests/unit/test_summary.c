@@ -440,4 +440,28 @@ TEST(worst_verdict_stands)
     dpb_summary_release(&s);
 }
 
+TEST(reason_says_why_steps_were_not_compared)
+{
+    static const struct {
+        dpb_verdict a, b;
+        const char *of_b, *reason;
+    } rows[] = {
+        {DPB_VERDICT_PASS, DPB_VERDICT_PASS, "", NULL},
+        {DPB_VERDICT_FAIL, DPB_VERDICT_SKIPPED, "b did not", NULL},
+        {DPB_VERDICT_PASS, DPB_VERDICT_SKIPPED, "b did not", "b did not"},
+        {DPB_VERDICT_NOT_APPLICABLE, DPB_VERDICT_NOT_APPLICABLE, "no exchange", "no exchange"},
+        {DPB_VERDICT_PASS, DPB_VERDICT_SKIPPED, "", "the run ended before its steps were compared"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dpb_journal *a = make_journal(), *b = make_journal();
+        a->verdict_steps = rows[i].a;
+        b->verdict_steps = rows[i].b;
+        snprintf(b->steps_reason, sizeof b->steps_reason, "%s", rows[i].of_b);
+        struct dpb_summary s = summary_of(a, b, false);
+        assert_string_equal(s.steps_reason ? s.steps_reason : "-",
+                            rows[i].reason ? rows[i].reason : "-");
+        dpb_summary_release(&s);
+    }
+}
+
 TEST_MAIN(NULL, NULL)
