@@ -12,7 +12,7 @@
 
 enum { SHARED_STATE, SHARED_OWNED, SHARED, KEY_BYTES = 48 };
 
-static const char question[] = "give", farewell[] = "leave";
+static const char request[] = "give";
 
 /* ---- who owns how much --------------------------------------------------------------------- */
 
@@ -84,57 +84,24 @@ static dpb_status give_state(const struct dpb_collection *c, const char *key)
     return status;
 }
 
-/* Waits to be asked, however long rank 0 trains, and gives all; *left: it is the end. */
-static dpb_status answer(const struct dpb_collection *c, bool *left)
+static dpb_status give(void *collection, const void *question, size_t bytes)
 {
-    char key[KEY_BYTES], asked[sizeof farewell] = "";
-    size_t bytes = sizeof asked;
-    snprintf(key, sizeof key, "collect/ask/%u", dpb_world.rank);
-    DPB_TRY(dpb_store_take(key, asked, &bytes, DPB_FOREVER));
-    *left = strcmp(asked, farewell) == 0;
-    if (*left)
-        return DPB_OK;
+    const struct dpb_collection *c = collection;
+    char key[KEY_BYTES];
+    (void)question, (void)bytes; /* there is one */
     snprintf(key, sizeof key, "collect/state/%u", dpb_world.rank);
     DPB_TRY(dpb_store_give_all(key, c->plan->owned, c->plan->n_owned * sizeof *c->plan->owned));
     return give_state(c, key);
 }
 
-dpb_status dpb_collect_answer(const struct dpb_collection *c)
+dpb_status dpb_collect_answer(struct dpb_collection *c)
 {
-    bool left;
-    return c->is_asked ? answer(c, &left) : DPB_OK;
-}
-
-/* A server's. If an answer fails, rank 0 fails, too: its deadline ends the job. */
-static void *answer_always(void *collection)
-{
-    for (bool left = false; !left;)
-        if (answer(collection, &left) != DPB_OK)
-            break;
-    return NULL;
-}
-
-static dpb_status start_answering(struct dpb_collection *c)
-{
-    if (!c->is_asked || dpb_world.role != DPB_SERVER)
+    char asked[DPB_QUESTION_BYTES];
+    size_t bytes = sizeof asked;
+    if (!c->is_asked)
         return DPB_OK;
-    int error = pthread_create(&c->thread, NULL, answer_always, c);
-    if (error != 0)
-        return dpb_fail(DPB_NO_MEMORY, "cannot start a thread for checkpoints: %s",
-                        strerror(error));
-    c->answers = true;
-    return DPB_OK;
-}
-
-static void stop_answering(struct dpb_collection *c)
-{
-    char key[KEY_BYTES];
-    if (!c->answers)
-        return;
-    snprintf(key, sizeof key, "collect/ask/%u", dpb_world.rank);
-    (void)dpb_store_give(key, farewell, sizeof farewell, 0); /* the end of the job ends it, too */
-    pthread_join(c->thread, NULL);
-    c->answers = false;
+    DPB_TRY(dpb_store_take(c->answerer.key, asked, &bytes, DPB_FOREVER));
+    return give(c, asked, bytes);
 }
 
 /* ---- collecting ---------------------------------------------------------------------------- */
@@ -196,7 +163,7 @@ static dpb_status take_state(const struct dpb_collection *c, uint32_t rank, stru
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "collect/ask/%u", rank);
     dpb_world_note("checkpoint", UINT64_MAX, rank);
-    DPB_TRY(dpb_store_give(key, question, sizeof question, 0));
+    DPB_TRY(dpb_store_give(key, request, sizeof request, 0));
     snprintf(key, sizeof key, "collect/state/%u", rank);
     DPB_TRY(dpb_store_take_all(rank, key, owned, said->n_ranges * sizeof *owned, what));
     DPB_TRY(check_ranges(c, rank, owned));
@@ -275,12 +242,16 @@ dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_l
         [SHARED_STATE] = dpb_optimizer_mapping(c->optimizer), [SHARED_OWNED] = c->owned};
     DPB_TRY(dpb_world_share_with_0("optimizers", mine, SHARED, c->mapped));
     DPB_TRY(agree_on_sources(c));
-    return start_answering(c);
+    c->answerer = (struct dpb_answerer){.answer = give, .owner = c};
+    snprintf(c->answerer.key, sizeof c->answerer.key, "collect/ask/%u", dpb_world.rank);
+    return c->is_asked && dpb_world.role == DPB_SERVER
+               ? dpb_answerer_start(&c->answerer, "checkpoints")
+               : DPB_OK;
 }
 
 void dpb_collect_close(struct dpb_collection *c)
 {
-    stop_answering(c);
+    dpb_answerer_stop(&c->answerer);
     for (uint32_t i = 0; c->mapped && i < dpb_world.n_ranks * SHARED; i++)
         if (i / SHARED != dpb_world.rank)
             dpb_mapping_destroy(&c->mapped[i]);

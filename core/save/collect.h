@@ -7,8 +7,7 @@
 #ifndef DPB_CORE_SAVE_COLLECT_H
 #define DPB_CORE_SAVE_COLLECT_H
 
-#include <pthread.h>
-
+#include "world/answer.h"
 #include "world/world.h"
 
 struct dpb_optimizer;
@@ -29,8 +28,7 @@ struct dpb_collection {
     struct dpb_mapping *mapped;   /* states and ranges of this machine's ranks */
     struct dpb_holding *holdings; /* rank 0's, by rank */
     bool is_asked;                /* rank 0 needs this rank's state, and cannot map it */
-    bool answers;                 /* this rank answers by this thread */
-    pthread_t thread;
+    struct dpb_answerer answerer; /* a server's */
 };
 
 /* After all optimizers are created; collective over all ranks. Refuses if the ranks own less than
@@ -43,6 +41,6 @@ void dpb_collect_close(struct dpb_collection *collection); /* accepts zeroed one
 /* Rank 0, between steps: fills arenas that are laid out like the weights, array after array. */
 dpb_status dpb_collect_state(const struct dpb_collection *collection, void *arenas);
 /* The other workers, at the same time: sends rank 0 the requested state. */
-dpb_status dpb_collect_answer(const struct dpb_collection *collection);
+dpb_status dpb_collect_answer(struct dpb_collection *collection);
 
 #endif
