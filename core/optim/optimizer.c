@@ -42,6 +42,7 @@ struct dpb_optimizer {
     /* Where the rule needs norms: by tensor; NULL: it needs none. */
     struct dpb_factors *factors;
     uint64_t landing, n_landed; /* the step; its elements whose update was called */
+    struct dpb_optimizer_witness witness;
 };
 
 /* The last range that does not begin behind arena element `at`, or the first. */
@@ -174,15 +175,16 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
         queue, &optimizer->words->words, &optimizer->pinned->words, sizeof optimizer->words->words);
 }
 
-/* Adam's divisors of its moments in the update of these n elements. An update of all owned elements
- * ends before the next one begins, however many pieces and threads there are. So the elements count
- * the updates, also on servers that make several in a step. */
-static void correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
+/* Adam's divisors of its moments in the update of these n elements. Returns the update's number. An
+ * update of all owned elements ends before the next one begins, however many pieces and threads
+ * there are. So the elements count the updates, also on servers that make several in a step. */
+static uint64_t correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
     const uint64_t number = before / optimizer->n_state + 1;
     *first = 1.0 - pow(optimizer->settings.beta1, (double)number);
     *second = 1.0 - pow(optimizer->settings.beta2, (double)number);
+    return number;
 }
 
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
@@ -196,18 +198,21 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
                                                          .second_correction = (float)second};
 }
 
-/* Sets the place of Adam's second moments, and the divisors of the moments. */
-static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct dpb_update *update)
+/* Sets the place of Adam's second moments, and the divisors of the moments. Returns the update's
+ * number; 0: the update is not Adam's, or captured. */
+static uint64_t fill_in_adam(struct dpb_optimizer *optimizer, bool captured,
+                             struct dpb_update *update)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
     if (update->kind != DPB_UPDATE_ADAM)
-        return;
+        return 0;
     update->second = (char *)update->state + array_bytes(optimizer);
     update->momentum = settings->beta1;
     update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
-    if (!captured) /* else each launch has words of its own */
-        correct(optimizer, update->n, &update->correction, &update->second_correction);
+    return captured
+               ? 0 /* each launch has words of its own */
+               : correct(optimizer, update->n, &update->correction, &update->second_correction);
 }
 
 /* `step` NULL: by the words, within a capture. */
@@ -216,10 +221,11 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
                         const struct dpb_step *step, struct dpb_factors factors)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    const bool plain = step && is_plain(step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    struct dpb_update update = {.kind = kind_of(optimizer, step && is_plain(step)),
+    struct dpb_update update = {.kind = kind_of(optimizer, plain),
                                 .rate = factors.rate,
                                 .scale = factors.scale,
                                 .words = step ? NULL : &optimizer->words->words,
@@ -236,12 +242,14 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
                                 .state = state_of(optimizer, range.begin),
                                 .gradients = gradients,
                                 .not_finite = optimizer->args.not_finite};
-    fill_in_adam(optimizer, !step, &update);
+    const uint64_t number = fill_in_adam(optimizer, !step, &update);
     if (optimizer->args.device) {
         update.decays = optimizer->device_decays + decay;
         update.not_finite = optimizer->args.not_finite ? &optimizer->words->found : NULL;
         return optimizer->args.device->ops->update(queue, &update);
     }
+    if (optimizer->witness.see && !plain)
+        optimizer->witness.see(optimizer->witness.owner, step, &update, number);
     dpb_update_apply(&update);
     return DPB_OK;
 }
@@ -594,6 +602,12 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     free(optimizer->owned);
     free(optimizer->state_at);
     free(optimizer);
+}
+
+void dpb_optimizer_show(struct dpb_optimizer *optimizer, struct dpb_optimizer_witness witness)
+{
+    if (optimizer)
+        optimizer->witness = witness;
 }
 
 void dpb_optimizer_was_read(struct dpb_optimizer *optimizer)

@@ -78,6 +78,16 @@ dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event
 /* Waits for all enqueued work, and writes the element found to args.not_finite. */
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 
+/* Sees each update of training on the host, on the thread that makes the update, just before the
+ * elements move. `number`: under Adam, of the update of the owned ranges, from 1; else 0. */
+struct dpb_optimizer_witness {
+    void (*see)(void *owner, const struct dpb_step *step, const struct dpb_update *update,
+                uint64_t number);
+    void *owner; /* @borrowed */
+};
+/* Between steps; replaces the witness before. A zeroed one: none. Accepts NULL. */
+void dpb_optimizer_show(struct dpb_optimizer *optimizer, struct dpb_optimizer_witness witness);
+
 /* The seal of the n-th step that core makes. `plain`: w -= learning_rate * scale * gradient,
  * without momentum or decay, the state untouched; a proof's steps are plain, and no strategy can
  * tell. All ranks of a job have the same key. */
