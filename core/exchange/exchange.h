@@ -67,7 +67,14 @@ struct dpb_late {
     struct dpb_event *copied;
 };
 
-struct dpb_follow; /* follow.h */
+/* Looks on while a worker trains, unnoticed by the strategy; on the loop's thread. */
+struct dpb_onlooker {
+    void *owner; /* @borrowed; NULL: nobody looks on */
+    /* An exchange is about to begin: the strategy's weights are final. */
+    void (*begin)(void *owner);
+    /* A step's gradients [begin, end) are final in exchange->gradients, and not handed over yet. */
+    void (*gradients)(void *owner, uint64_t begin, uint64_t end);
+};
 
 struct dpb_exchange {
     const struct dpb_experiment *experiment;
@@ -88,7 +95,7 @@ struct dpb_exchange {
     struct dpb_staging staging;
     struct dpb_slots slots;
     struct dpb_late late;
-    struct dpb_follow *follow; /* @owned, from open to close; NULL: nothing is followed */
+    struct dpb_onlooker onlooker;
 
     uint64_t n_begun;     /* struct dpb_step.step of the next exchange */
     struct dpb_step step; /* of the last one begun */

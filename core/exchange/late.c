@@ -1,7 +1,6 @@
 /* late.c - see late.h. */
 #include "exchange/late.h"
 
-#include "exchange/follow.h"
 #include "exchange/pump.h"
 #include "exchange/staging.h"
 #include "measure/trace.h"
@@ -109,7 +108,8 @@ dpb_status dpb_late_turn(struct dpb_exchange *exchange)
     if (exchange->passes.final)
         DPB_TRY(exchange->memory.place->ops->await(exchange->memory.queue, exchange->passes.final));
     DPB_TRY(take_weights(exchange));
-    dpb_follow_begin(exchange);
+    if (exchange->onlooker.owner && !exchange->plain)
+        exchange->onlooker.begin(exchange->onlooker.owner);
     DPB_TRY(exchange->ops->begin(exchange->comm, &exchange->step));
     if (exchange->pump.running)
         dpb_pump_kick(&exchange->pump);

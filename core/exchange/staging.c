@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "exchange/follow.h"
 #include "measure/account.h"
 #include "measure/trace.h"
 
@@ -59,7 +58,6 @@ dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
     while (exchange->staging.next_bucket < arenas->n_buckets &&
            minimum((exchange->staging.next_bucket + 1) * arenas->bucket_elements,
                    exchange->layout.n_elements) <= frontier) {
-        dpb_follow_bucket(exchange, exchange->staging.next_bucket);
         int64_t entered_ns = dpb_account_enter();
         dpb_trace_mark(DPB_TRACE_READY, exchange->staging.next_bucket);
         dpb_status status =

@@ -2,7 +2,6 @@
 #include "exchange/step.h"
 
 #include "base/log.h"
-#include "exchange/follow.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
@@ -38,7 +37,8 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
         may_drop(&exchange->plan.contract) && exchange->memory.device.ops == dpb_host_device.ops;
     if (exchange->late.on) /* at the step's end */
         return DPB_OK;
-    dpb_follow_begin(exchange);
+    if (exchange->onlooker.owner && !plain)
+        exchange->onlooker.begin(exchange->onlooker.owner);
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
     if (exchange->pump.running)
@@ -226,6 +226,7 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
     bool last = exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
     if (!exchange->passes.takes_events)
         DPB_TRY(wait_for(&event));
+    const uint64_t begin = exchange->staging.n_staged;
     DPB_TRY(dpb_staging_pass(exchange, frontier, last, &event));
     if (!last && event && frontier == exchange->layout.n_elements)
         return exchange->passes.ops->follow(exchange->passes.program, event);
@@ -233,6 +234,8 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
         return DPB_OK;
     if (!exchange->passes.takes_events)
         DPB_TRY(wait_for(&event));
+    if (exchange->onlooker.owner && frontier > begin)
+        exchange->onlooker.gradients(exchange->onlooker.owner, begin, frontier);
     if (exchange->staging.held_back)
         return DPB_OK;
     dpb_slots_clear_gaps(exchange, frontier);

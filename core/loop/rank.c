@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "exchange/access.h"
-#include "exchange/follow.h"
+#include "proof/follow.h"
 #include "exchange/open.h"
 #include "loop/evaluate.h"
 #include "loop/loop.h"
@@ -152,6 +152,7 @@ static dpb_status serve(struct dpb_trainer *trainer)
 {
     DPB_TRY(dpb_snapshot_load(&trainer->snapshot)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_follow_open(&trainer->exchange, trainer->journal));
     DPB_TRY(dpb_store_barrier("bound", 0));
     DPB_TRY(begin_monitor(trainer));
     dpb_status status = trainer->exchange.ops->serve(trainer->exchange.comm);

@@ -5,7 +5,7 @@
 #include "loop/trainer.h"
 
 #include "base/secret.h"
-#include "exchange/follow.h"
+#include "proof/follow.h"
 #include "exchange/open.h"
 #include "exchange/pump.h"
 #include "exchange/staging.h"

@@ -1,13 +1,17 @@
 /*
- * follow_judge.c - each followed step against the optimizer's rule (optimizer.h), in float64.
+ * follow_judge.c - each followed step against the optimizer's rule (rule.h), in float64.
  *
- * A step begins with the weights that a rank had. The rule's state follows from all steps before,
- * with a bound of its error. So the bound of a step grows with roundings alone, and no right
- * strategy exceeds it, in whichever order it sums.
+ * A step begins with the weights that a rank had. The rule's state follows from the optimizer's
+ * note at the segment's first step, with a bound of its error. So the bound of a step grows with
+ * roundings alone, and no right strategy exceeds it, in whichever order it sums.
  *
- * Equal replicas take one step, by the gradients of all workers. Replicas that meet now and then
- * take a step each, by their own gradients. A meeting does not change the sum of their weights. The
- * rule (SGD's) is linear, so it is the same sum where the rule's states are averaged, too.
+ * Equal replicas take one step, by the gradients of all workers. With a codec these are the
+ * gradients that were fed: all gradients, less what the books beside the weights have gained.
+ *
+ * Replicas that meet now and then take a step each, by their own gradients alone. In an exchange
+ * with a meeting the sum over all books, centres included, moves by the sum of these steps; and the
+ * sum of the rule's states stays, whether the states are averaged or not. Meetings come with the
+ * contract's period.
  */
 #include "proof/follow_judge.h"
 
@@ -20,123 +24,53 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "exchange/access.h"
-#include "exchange/follow.h"
+#include "proof/follow.h"
 #include "graph/graph.h"
 #include "proof/proving.h"
+#include "proof/rule.h"
 #include "world/store.h"
 
-/* ---- the rules ----------------------------------------------------------------------------- */
+enum { ROWS = DPB_SEGMENT_STEPS, LARGEST_SHARE = 10 };
 
-/* A number, and how far it may be off. */
-struct known {
-    double is, off;
+/* What one rank has recorded. Of a server the segment alone. */
+struct given {
+    struct dpb_segment *segment; /* the one under judgement */
+    struct dpb_followed_terms terms;
+    struct dpb_followed_end *ends;
+    double *weights, *gradients; /* of the segment's rows, in float64 */
 };
 
-/* The state of an element; the optimizer's moments. */
-struct state {
-    struct known first, second;
-};
-
-/* The weights' type: its unit roundoff, its smallest normal number and its largest. */
-struct arithmetic {
-    double unit, smallest, largest;
-};
-
-/* Adds two numbers after factors that are rounded, too; u: a unit of the weights' type. */
-static struct known add(double a, struct known x, double b, struct known y, double u)
-{
-    return (struct known){.is = a * x.is + b * y.is,
-                          .off = fabs(a) * x.off + fabs(b) * y.off +
-                                 4.0 * u * (fabs(a * x.is) + fabs(b * y.is))};
-}
-
-/* A number that the weights' type may not hold is infinite there, and everything after it. */
-static struct known within(double largest, struct known x)
-{
-    if (!(fabs(x.is) + x.off <= largest))
-        x.off = INFINITY;
-    return x;
-}
-
-/* The square of a number; tiny ones may vanish. */
-static struct known square(struct known x, const struct arithmetic *type)
-{
-    const struct known squared = {.is = x.is * x.is,
-                                  .off = (2.0 * fabs(x.is) + x.off) * x.off +
-                                         2.0 * type->unit * x.is * x.is + type->smallest};
-    return within(type->largest, squared);
-}
-
-/* x / (sqrt(s) + epsilon): where s may be 0, anything. */
-static struct known divide_by_root(struct known x, struct known s, double epsilon,
-                                   const struct arithmetic *type)
-{
-    const double least = sqrt(s.off < s.is ? s.is - s.off : 0.0) + epsilon;
-    const double most = sqrt(s.is + s.off) + epsilon;
-    const double is = x.is / (sqrt(s.is) + epsilon);
-    const double above = (fabs(x.is) + x.off) / least - fabs(is);
-    const double below = fabs(is) - (fabs(x.is) - x.off) / most;
-    const struct known root = within(type->largest, s);
-    return (struct known){
-        .is = is,
-        .off = isfinite(root.off) ? fmax(above, below) + 8.0 * type->unit * fabs(is) : INFINITY};
-}
-
-/* The weight's way down in a step of rate 1, given g with its decay. The n-th step, from 1. */
-static struct known go_down(const struct dpb_optimizer_settings *rule, uint64_t n, struct known g,
-                            const struct arithmetic *type, struct state *state)
-{
-    const struct known none = {0.0, 0.0};
-    const double u = type->unit;
-    if (rule->kind == DPB_ADAGRAD) {
-        state->second = add(1.0, state->second, 1.0, square(g, type), u);
-        return divide_by_root(g, state->second, rule->epsilon, type);
-    }
-    if (rule->kind == DPB_ADAM) {
-        const double first = 1.0 / (1.0 - pow(rule->beta1, (double)n));
-        const double second = 1.0 / (1.0 - pow(rule->beta2, (double)n));
-        state->first = add(rule->beta1, state->first, 1.0 - rule->beta1, g, u);
-        state->second = add(rule->beta2, state->second, 1.0 - rule->beta2, square(g, type), u);
-        return divide_by_root(add(first, state->first, 0.0, none, u),
-                              add(second, state->second, 0.0, none, u), rule->epsilon, type);
-    }
-    state->first = add(rule->momentum, state->first, 1.0, g, u);
-    return rule->nesterov ? add(1.0, g, rule->momentum, state->first, u) : state->first;
-}
-
-/* The weight after a step from weight w; *sum: of all workers' gradients. */
-static struct known take_step(const struct dpb_optimizer_settings *rule,
-                              const struct dpb_followed_step *step, uint64_t n, bool decays,
-                              double w, struct known sum, const struct arithmetic *type,
-                              struct state *state)
-{
-    const struct known weight = {w, 0.0};
-    const double u = type->unit;
-    const double decay = decays ? rule->weight_decay : 0.0;
-    const bool apart = rule->kind == DPB_ADAM && rule->decoupled_decay;
-    const struct known g = add(step->scale, sum, apart ? 0.0 : decay, weight, u);
-    const struct known down =
-        add(1.0, go_down(rule, n, g, type, state), apart ? decay : 0.0, weight, u);
-    return add(1.0, weight, -step->rate, down, u);
-}
-
-/* ---- the record of all workers ------------------------------------------------------------- */
-
-/* Of each row of weights its checksum; on rank 0 the numbers of each step and element. */
-struct record {
-    uint64_t n_steps;
-    uint32_t n;
-    uint64_t *checksums;
-    /* Replicas that are apart: of the worker whose record was taken last. Otherwise of all. */
-    double *sum, *magnitude, *weights;
-    struct outcome *outcomes;
-    bool unknown; /* books of a worker name more than its replica */
-};
-
-/* Of one step and element, summed over the replicas that take steps of their own. */
+/* Of one element in one exchange. */
 struct outcome {
     double from, to;
-    struct known expected;
+    struct dpb_known expected;
+};
+
+/* Of one worker, and the rule's state behind its step. */
+struct replica {
+    struct outcome outcome;
+    struct dpb_rule_state state;
+};
+
+struct judging {
+    const struct dpb_exchange *exchange;
+    const struct dpb_follow *follow;
+    const struct dpb_optimizer_settings *rule;
+    struct dpb_arithmetic weights;
+    uint32_t n_workers, n_ranks; /* n_ranks: servers too, if they have notes to give */
+    bool apart, needs_notes;
+    struct given *of;   /* by rank; rank 0's segment is @borrowed from its record */
+    double coefficient; /* of the weights in the books, over all workers */
+    double error;       /* of a sum of gradients, as a share of their magnitudes */
+    /* Whether replicas may meet in exchanges of this phase, from the first; NULL: in any. */
+    bool *meets;
+    uint32_t rows; /* bit i: step i of the segment is known on all workers */
+    /* Elements' steps that moved, and those whose bound says something about the step. */
+    uint64_t n_moved, n_told;
+    bool infinite;                    /* a number was not finite */
+    bool unknown;                     /* books that the judge cannot add */
+    struct replica *replicas;         /* of one element in one exchange, by rank */
+    struct outcome (*outcomes)[ROWS]; /* of one element, by rank; the last ones of all together */
 };
 
 static dpb_status no_memory(void)
@@ -144,251 +78,675 @@ static dpb_status no_memory(void)
     return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
 }
 
-static dpb_status make_record(const struct dpb_exchange *exchange, struct record *record)
+static const char *comm_of(const struct judging *j)
 {
-    const struct dpb_follow *follow = exchange->follow;
-    const dpb_dtype type = exchange->layout.weight_type;
-    const uint64_t n_steps =
-        follow->n_begun < DPB_FOLLOWED_STEPS ? follow->n_begun : DPB_FOLLOWED_STEPS;
-    const uint64_t row = follow->n * dpb_dtype_size(type);
-    *record = (struct record){.n_steps = n_steps, .n = follow->n};
-    record->checksums = calloc(n_steps + 1, sizeof *record->checksums);
-    if (!record->checksums)
-        return no_memory();
-    for (uint64_t step = 0; step <= n_steps; step++)
-        record->checksums[step] = dpb_vec_checksum(type, follow->weights + step * row, follow->n);
+    return j->exchange->experiment->settings.comm.name;
+}
+
+/* ---- taking the records ---------------------------------------------------------------------- */
+
+/* Workers but rank 0: all that they have, segment by segment. */
+static dpb_status give_record(const struct dpb_follow *follow)
+{
+    char key[DPB_FOLLOW_KEY];
+    dpb_follow_answer_key(dpb_world.rank, key);
+    DPB_TRY(dpb_store_give_all(key, &follow->terms, sizeof follow->terms));
+    if (follow->ends)
+        DPB_TRY(dpb_store_give_all(key, follow->ends, follow->terms.n_ends * sizeof *follow->ends));
+    for (const struct dpb_segment *s = dpb_follow_next(follow, 0); s;
+         s = dpb_follow_next(follow, s->number + 1))
+        DPB_TRY(dpb_store_give_all(key, s, follow->segment_bytes));
     return DPB_OK;
 }
 
-static dpb_status make_numbers(struct record *record)
+static dpb_status differ_in_length(const struct judging *j, uint32_t rank)
 {
-    const uint64_t n = record->n_steps * record->n;
-    record->sum = calloc(n + 1, sizeof *record->sum);
-    record->magnitude = calloc(n + 1, sizeof *record->magnitude);
-    record->weights = calloc(n + record->n, sizeof *record->weights);
-    record->outcomes = calloc(n + 1, sizeof *record->outcomes);
-    return record->sum && record->magnitude && record->weights && record->outcomes ? DPB_OK
-                                                                                   : no_memory();
-}
-
-static void free_record(struct record *record)
-{
-    free(record->checksums);
-    free(record->sum);
-    free(record->magnitude);
-    free(record->weights);
-    free(record->outcomes);
-}
-
-static dpb_status add_gradients(dpb_dtype type, const void *gradients, struct record *record)
-{
-    const uint64_t n = record->n_steps * record->n;
-    double *values = malloc((n + 1) * sizeof *values);
-    if (!values)
-        return no_memory();
-    dpb_vec.cast(DPB_FP64, values, type, gradients, n);
-    for (uint64_t i = 0; i < n; i++) {
-        record->sum[i] += values[i];
-        record->magnitude[i] += fabs(values[i]);
-    }
-    free(values);
-    return DPB_OK;
-}
-
-static void set_weights(const struct dpb_exchange *exchange, const void *weights,
-                        struct record *record)
-{
-    dpb_vec.cast(DPB_FP64, record->weights, exchange->layout.weight_type, weights,
-                 (record->n_steps + 1) * record->n);
-}
-
-static dpb_status differ(const struct dpb_exchange *exchange, uint64_t row, uint32_t rank)
-{
-    const unsigned long long step = exchange->follow->steps[row].number;
     return dpb_fail(DPB_VERIFICATION,
-                    "steps check of comm '%s': before step %llu of training the weights of rank 0 "
-                    "and of rank %u differed; the strategy promises equal bits after each step",
-                    exchange->experiment->settings.comm.name, step, rank);
+                    "steps check of comm '%s': rank %u has taken part in other exchanges than "
+                    "rank 0; the strategy promises that all take part in each",
+                    comm_of(j), rank);
 }
 
-/* Rank 0 takes the record of `rank`, which gives its own. */
-static dpb_status take_record(const struct dpb_exchange *exchange, uint32_t rank, void *room,
-                              struct record *record)
+static dpb_status take_terms(struct judging *j, uint32_t rank)
 {
-    const struct dpb_follow *follow = exchange->follow;
-    const bool apart = dpb_follow_apart(exchange);
-    const size_t n_rows = record->n_steps + 1;
-    const size_t weights_bytes = n_rows * record->n * dpb_dtype_size(exchange->layout.weight_type);
-    const size_t rows_bytes = apart ? weights_bytes : n_rows * sizeof(uint64_t);
-    const dpb_dtype type = exchange->layout.gradient_type;
-    const size_t bytes = record->n_steps * record->n * dpb_dtype_size(type);
-    char key[32];
-    snprintf(key, sizeof key, "followed/%u", rank);
-    if (dpb_world.rank == rank) {
-        DPB_TRY(dpb_store_give_all(key, &follow->coefficient, sizeof follow->coefficient));
-        const void *rows = apart ? (const void *)follow->weights : record->checksums;
-        DPB_TRY(dpb_store_give_all(key, rows, rows_bytes));
-        return dpb_store_give_all(key, follow->gradients, bytes);
+    struct given *given = &j->of[rank];
+    const struct dpb_follow *follow = j->follow;
+    char key[DPB_FOLLOW_KEY];
+    dpb_follow_answer_key(rank, key);
+    given->terms = follow->terms;
+    if (rank > 0)
+        DPB_TRY(dpb_store_take_all(rank, key, &given->terms, sizeof given->terms, "its books"));
+    j->coefficient += given->terms.coefficient;
+    if (given->terms.n_ends != follow->terms.n_ends)
+        return differ_in_length(j, rank);
+    if (!follow->ends)
+        return DPB_OK;
+    const size_t bytes = given->terms.n_ends * sizeof *given->ends;
+    given->ends = malloc(bytes + 1);
+    if (!given->ends)
+        return no_memory();
+    if (rank == 0)
+        memcpy(given->ends, follow->ends, bytes);
+    return rank == 0 ? DPB_OK : dpb_store_take_all(rank, key, given->ends, bytes, "its meetings");
+}
+
+static void cast_rows(const struct judging *j, struct given *given)
+{
+    const struct dpb_layout *layout = &j->exchange->layout;
+    const uint64_t n = j->follow->n;
+    dpb_vec.cast(DPB_FP64, given->weights, layout->weight_type,
+                 dpb_segment_weights(j->follow, given->segment, 0), (ROWS + 1) * n);
+    dpb_vec.cast(DPB_FP64, given->gradients, layout->gradient_type,
+                 dpb_segment_gradients(j->follow, given->segment, 0), ROWS * n);
+}
+
+static dpb_status take_segment(struct judging *j, uint32_t rank, struct dpb_segment *own)
+{
+    struct given *given = &j->of[rank];
+    const bool server = rank >= j->n_workers;
+    const uint64_t number = own->number;
+    char key[DPB_FOLLOW_KEY];
+    if (rank == 0) {
+        given->segment = own;
+    } else {
+        dpb_follow_ask_key(rank, key);
+        if (server)
+            DPB_TRY(dpb_store_give(key, &number, sizeof number, 0));
+        dpb_follow_answer_key(rank, key);
+        DPB_TRY(dpb_store_take_all(rank, key, given->segment, j->follow->segment_bytes,
+                                   "its followed steps"));
     }
-    double coefficient;
-    DPB_TRY(dpb_store_take_all(rank, key, &coefficient, sizeof coefficient, "followed books"));
-    record->unknown = record->unknown || !(coefficient == follow->coefficient);
-    DPB_TRY(dpb_store_take_all(rank, key, room, rows_bytes, "followed weights"));
-    if (apart)
-        set_weights(exchange, room, record);
-    const uint64_t *checksums = room;
-    for (uint64_t row = 0; row < n_rows && !apart; row++)
-        if (checksums[row] != record->checksums[row])
-            return differ(exchange, row, rank);
-    DPB_TRY(dpb_store_take_all(rank, key, room, bytes, "followed gradients"));
-    return add_gradients(type, room, record);
+    if (server)
+        return DPB_OK;
+    if (given->segment->number != number)
+        return differ_in_length(j, rank);
+    const uint32_t weights = given->segment->weights;
+    j->rows &= given->segment->gradients & weights & weights >> 1;
+    cast_rows(j, given);
+    return DPB_OK;
 }
 
-/* ---- the verdict --------------------------------------------------------------------------- */
+/* ---- one element ----------------------------------------------------------------------------- */
 
-static const double smallest[] = {[DPB_FP64] = DBL_MIN,
-                                  [DPB_FP32] = (double)FLT_MIN,
-                                  [DPB_BF16] = (double)FLT_MIN,
-                                  [DPB_FP16] = 0x1p-14};
-
-static struct arithmetic arithmetic_of(dpb_dtype weights)
+static bool decays(const struct judging *j, uint64_t element)
 {
-    return (struct arithmetic){.unit = dpb_proof_roundoff(weights),
-                               .smallest = smallest[weights],
-                               .largest = weights == DPB_FP64 ? DBL_MAX : (double)FLT_MAX};
+    const struct dpb_graph *graph = j->exchange->experiment->graph;
+    return graph->tensors[dpb_graph_tensor_at(graph, element)].decays;
 }
 
-/* Adds to the outcomes of the i-th element the steps of the record, whose gradients are of
- * `n_summed` workers. */
-static void take_steps(const struct dpb_exchange *exchange, uint32_t i, uint32_t n_summed,
-                       struct record *record)
+static uint64_t exchange_of(const struct judging *j, uint32_t row)
+{
+    return j->of[0].segment->number * DPB_SEGMENT_STEPS + row;
+}
+
+/* Updates of the optimizer with this exchange, from 1. */
+static uint64_t update_of(const struct judging *j, uint32_t row)
+{
+    const struct dpb_experiment *experiment = j->exchange->experiment;
+    return experiment->start.step - experiment->start.skipped_steps + exchange_of(j, row) -
+           j->follow->first_exchange + 1;
+}
+
+/* Sets the note of rank's optimizer for element i before the row's exchange; NULL: it made none. */
+static dpb_status find_note(const struct judging *j, uint32_t rank, uint32_t row, uint32_t i,
+                            const struct dpb_followed_note **note)
+{
+    const struct dpb_segment *segment = j->of[rank].segment;
+    *note = NULL;
+    if (segment->number != j->of[0].segment->number)
+        return DPB_OK;
+    const struct dpb_followed_note *found = &dpb_segment_notes(j->follow, segment, row)[i];
+    if (found->exchange != (uint32_t)exchange_of(j, row) + 1)
+        return DPB_OK;
+    *note = found;
+    if (found->update == 0 || found->update == (uint32_t)update_of(j, row))
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION,
+                    "steps check of comm '%s': rank %u made update %u of the weights in step %llu "
+                    "of training, which is update %llu",
+                    comm_of(j), rank, found->update,
+                    (unsigned long long)j->of[0].segment->steps[row].number,
+                    (unsigned long long)update_of(j, row));
+}
+
+/* The same of the first rank in [first, end) that owns the element. Owners agree on their
+ * factors. */
+static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint32_t end,
+                                   uint32_t row, uint32_t i, uint32_t *owner,
+                                   const struct dpb_followed_note **note)
+{
+    const struct dpb_followed_note *found;
+    char name[DPB_ELEMENT_NAME];
+    *note = NULL;
+    for (uint32_t rank = first; rank < end; rank++) {
+        DPB_TRY(find_note(j, rank, row, i, &found));
+        if (found && *note && j->follow->has_factors &&
+            memcmp(&dpb_segment_factors(j->follow, j->of[rank].segment, row)[i],
+                   &dpb_segment_factors(j->follow, j->of[*owner].segment, row)[i],
+                   sizeof(struct dpb_followed_factors)) != 0)
+            return dpb_fail(DPB_VERIFICATION,
+                            "steps check of comm '%s': in step %llu of training ranks %u and %u "
+                            "scaled their updates by different norms",
+                            comm_of(j), (unsigned long long)j->of[0].segment->steps[row].number,
+                            *owner, rank);
+        if (found && !*note) {
+            *note = found;
+            *owner = rank;
+        }
+    }
+    if (*note)
+        return DPB_OK;
+    return dpb_fail(
+        DPB_VERIFICATION,
+        "steps check of comm '%s': in step %llu of training no rank has had %s updated by the "
+        "optimizer, which keeps the rule's state",
+        comm_of(j), (unsigned long long)j->of[0].segment->steps[row].number,
+        dpb_element_name(j->exchange, dpb_segment_elements(j->follow, j->of[0].segment)[i], name));
+}
+
+static struct dpb_rule_state state_of(const struct judging *j, const struct dpb_followed_note *note)
+{
+    const bool sums = j->rule->kind == DPB_ADAGRAD;
+    return (struct dpb_rule_state){.first.is = sums ? 0.0 : note->first,
+                                   .second.is = sums ? note->first : note->second};
+}
+
+/* Those of the settings, or of the norms that `owner` used. */
+static struct dpb_rule_factors factors_of(const struct judging *j, uint32_t owner, uint32_t row,
+                                          uint32_t i)
+{
+    const struct dpb_followed_step *step = &j->of[0].segment->steps[row];
+    if (!j->follow->has_factors)
+        return (struct dpb_rule_factors){step->rate, step->scale, j->rule->weight_decay};
+    const struct dpb_followed_factors *used =
+        &dpb_segment_factors(j->follow, j->of[owner].segment, row)[i];
+    return (struct dpb_rule_factors){used->rate, used->scale, used->decay};
+}
+
+/* clip_norm makes a gradient smaller, never larger; LARS's local rate is one for gradient and
+ * decay. Whether a norm is that of all gradients shows in no single element. */
+static bool may_be_factors(const struct judging *j, const struct dpb_followed_step *step,
+                           const struct dpb_rule_factors *factors)
+{
+    const double slack = 1.0 + 1e-12;
+    if (!j->follow->has_factors)
+        return true;
+    if (j->rule->kind != DPB_LARS)
+        return factors->rate == step->rate && factors->decay == j->rule->weight_decay &&
+               factors->scale >= 0.0 && factors->scale <= step->scale * slack;
+    return factors->rate == 1.0 && factors->scale >= 0.0 && factors->decay >= 0.0 &&
+           factors->scale * j->rule->weight_decay <= factors->decay * step->scale * slack;
+}
+
+static struct dpb_followed_books books_at(const struct judging *j, uint32_t rank, uint32_t row,
+                                          uint32_t i)
+{
+    return j->follow->has_books ? dpb_segment_books(j->follow, j->of[rank].segment, row)[i]
+                                : (struct dpb_followed_books){0};
+}
+
+/* The gradients of ranks [first, end) in units of the weights' step, less what their books keep. */
+static struct dpb_known sum_of(const struct judging *j, uint32_t first, uint32_t end, uint32_t row,
+                               uint32_t i)
+{
+    const dpb_dtype type = j->exchange->layout.gradient_type;
+    const double share = j->exchange->plan.contract.share;
+    double sum = 0.0, magnitude = 0.0;
+    for (uint32_t rank = first; rank < end; rank++) {
+        const double gradient = j->of[rank].gradients[row * j->follow->n + i];
+        sum += gradient;
+        magnitude += fabs(gradient);
+        if (j->apart)
+            continue;
+        const struct dpb_followed_books before = books_at(j, rank, row, i);
+        const struct dpb_followed_books after = books_at(j, rank, row + 1, i);
+        sum -= (after.sum - before.sum) / share;
+        magnitude += (before.size + after.size) / share;
+    }
+    const double tiny = (end - first + 1.0) * dpb_smallest_normal(type);
+    return (struct dpb_known){sum, j->error * magnitude + tiny};
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+static bool is_finite(const struct outcome *o)
+{
+    return isfinite(o->from) && isfinite(o->to) && isfinite(o->expected.is) &&
+           isfinite(o->expected.off);
+}
+
+static bool holds(const struct outcome *o)
+{
+    return fabs(o->to - o->expected.is) <= o->expected.off;
+}
+
+static dpb_status wrong(const struct judging *j, uint32_t row, uint32_t i, const char *whose,
+                        const struct outcome *o, const char *what)
+{
+    char name[DPB_ELEMENT_NAME];
+    return dpb_fail(
+        DPB_VERIFICATION,
+        "steps check of comm '%s': %s%s went from %.9g to %.9g in step %llu of training, not to "
+        "%.9g (within %.3g); that is not %s",
+        comm_of(j), whose,
+        dpb_element_name(j->exchange, dpb_segment_elements(j->follow, j->of[0].segment)[i], name),
+        o->from, o->to, (unsigned long long)j->of[0].segment->steps[row].number, o->expected.is,
+        o->expected.off, what);
+}
+
+/* A bound near the step itself is no evidence. */
+static void count_told(struct judging *j, const struct outcome outcomes[ROWS], uint32_t rows)
+{
+    double largest = 0.0;
+    for (uint32_t row = 0; row < ROWS; row++)
+        if (rows >> row & 1)
+            largest = fmax(largest, fabs(outcomes[row].to - outcomes[row].from));
+    for (uint32_t row = 0; row < ROWS && largest > 0.0; row++) {
+        if (!(rows >> row & 1))
+            continue;
+        j->n_moved++;
+        j->n_told += LARGEST_SHARE * outcomes[row].expected.off <= largest;
+    }
+}
+
+/* ---- equal replicas -------------------------------------------------------------------------- */
+
+static dpb_status compare_replicas(const struct judging *j)
+{
+    const size_t bytes = j->follow->n * dpb_dtype_size(j->exchange->layout.weight_type);
+    for (uint32_t row = 0; row <= ROWS; row++)
+        for (uint32_t rank = 1; rank < j->n_workers; rank++)
+            if ((j->rows | j->rows << 1) >> row & 1 &&
+                memcmp(dpb_segment_weights(j->follow, j->of[0].segment, row),
+                       dpb_segment_weights(j->follow, j->of[rank].segment, row), bytes) != 0)
+                return dpb_fail(
+                    DPB_VERIFICATION,
+                    "steps check of comm '%s': %s step %llu of training the weights of rank 0 and "
+                    "of rank %u differed; the strategy promises equal bits after each step",
+                    comm_of(j), j->rows >> row & 1 ? "before" : "after",
+                    (unsigned long long)j->of[0]
+                        .segment->steps[j->rows >> row & 1 ? row : row - 1]
+                        .number,
+                    rank);
+    return DPB_OK;
+}
+
+/* Makes the outcome of a step of equal replicas, and moves the state. */
+static void step_together(const struct judging *j, uint32_t owner, uint32_t row, uint32_t i,
+                          struct dpb_rule_state *state, struct outcome *o)
+{
+    const struct dpb_contract *contract = &j->exchange->plan.contract;
+    const double *weights = j->of[0].weights;
+    struct dpb_rule_factors factors = factors_of(j, owner, row, i);
+    factors.scale *= contract->share * contract->divisor / j->coefficient;
+    o->from = weights[row * j->follow->n + i];
+    o->to = weights[(row + 1) * j->follow->n + i];
+    o->expected = dpb_rule_step(j->rule, &factors, update_of(j, row),
+                                decays(j, dpb_segment_elements(j->follow, j->of[0].segment)[i]),
+                                o->from, sum_of(j, 0, j->n_workers, row, i), &j->weights, state);
+    /* The contract's roundings may be of weights and of the rule's state: a copy of few bits. Those
+     * of a codec are of gradients. */
+    const double rounded = j->follow->has_books ? 0.0 : contract->roundings * j->weights.unit;
+    state->first.off += rounded * fabs(state->first.is);
+    o->expected.off +=
+        j->weights.smallest + rounded * (fabs(o->from) + fmax(fabs(o->to), fabs(o->expected.is)));
+}
+
+static dpb_status judge_together(struct judging *j, uint32_t i)
+{
+    static const char what[] = "the optimizer's update by the mean gradient";
+    struct outcome outcomes[ROWS];
+    struct dpb_rule_state state = {.first = {0.0, 0.0}};
+    const struct dpb_followed_note *note;
+    uint32_t owner = 0, rows = 0, row = (uint32_t)__builtin_ctz(j->rows);
+    for (const uint32_t first = row; row < ROWS && j->rows >> row & 1; row++) {
+        if (j->needs_notes && (row == first || j->follow->has_factors)) {
+            DPB_TRY(find_owners_note(j, 0, j->n_ranks, row, i, &owner, &note));
+            if (row == first)
+                state = state_of(j, note);
+        }
+        const struct dpb_rule_factors factors = factors_of(j, owner, row, i);
+        struct outcome *o = &outcomes[row];
+        step_together(j, owner, row, i, &state, o);
+        if (!is_finite(o)) { /* the rest of the segment moved, and shows nothing */
+            j->infinite = true;
+            j->n_moved += (uint64_t)__builtin_popcount(j->rows >> row);
+            break;
+        }
+        if (!may_be_factors(j, &j->of[0].segment->steps[row], &factors))
+            return wrong(j, row, i, "", o, "an update by factors of norms");
+        if (!holds(o))
+            return wrong(j, row, i, "", o, what);
+        rows |= 1U << row;
+    }
+    count_told(j, outcomes, rows);
+    return DPB_OK;
+}
+
+/* ---- replicas that meet ---------------------------------------------------------------------- */
+
+static dpb_status step_apart(const struct judging *j, uint32_t row, uint32_t i)
+{
+    const struct dpb_contract *contract = &j->exchange->plan.contract;
+    const uint64_t element = dpb_segment_elements(j->follow, j->of[0].segment)[i];
+    for (uint32_t rank = 0; rank < j->n_workers; rank++) {
+        const struct given *given = &j->of[rank];
+        struct outcome *o = &j->replicas[rank].outcome;
+        struct dpb_rule_state *state = &j->replicas[rank].state;
+        uint32_t owner = rank;
+        const struct dpb_followed_note *note;
+        *state = (struct dpb_rule_state){.first = {0.0, 0.0}};
+        if (j->needs_notes) {
+            DPB_TRY(find_owners_note(j, rank, rank + 1, row, i, &owner, &note));
+            *state = state_of(j, note);
+        }
+        struct dpb_rule_factors factors = factors_of(j, owner, row, i);
+        factors.scale *= contract->share * contract->divisor / given->terms.coefficient;
+        o->from = given->weights[row * j->follow->n + i];
+        o->to = given->weights[(row + 1) * j->follow->n + i];
+        o->expected = dpb_rule_step(j->rule, &factors, update_of(j, row), decays(j, element),
+                                    o->from, sum_of(j, rank, rank + 1, row, i), &j->weights, state);
+        o->expected.off += j->weights.smallest;
+    }
+    return DPB_OK;
+}
+
+/* By the note before the next exchange. */
+static dpb_status judge_state(const struct judging *j, uint32_t row, uint32_t i, bool met)
+{
+    static const char what[] = "the state that the replicas' own gradients lead to";
+    struct dpb_known sum[2] = {{0, 0}, {0, 0}};
+    double is[2] = {0, 0};
+    const double rounded = j->exchange->plan.contract.roundings * j->weights.unit;
+    for (uint32_t rank = 0; rank < j->n_workers; rank++) {
+        const struct dpb_followed_note *note;
+        uint32_t owner = rank;
+        DPB_TRY(find_owners_note(j, rank, rank + 1, row + 1, i, &owner, &note));
+        const struct dpb_rule_state now = state_of(j, note);
+        const struct dpb_known *then[2] = {&j->replicas[rank].state.first,
+                                           &j->replicas[rank].state.second};
+        const double values[2] = {now.first.is, now.second.is};
+        for (int k = 0; k < 2; k++) {
+            is[k] = (met ? is[k] : 0.0) + values[k];
+            sum[k].is = (met ? sum[k].is : 0.0) + then[k]->is;
+            sum[k].off = (met ? sum[k].off : 0.0) + then[k]->off + j->weights.smallest +
+                         (met ? rounded * (fabs(then[k]->is) + fabs(values[k])) : 0.0);
+            const struct outcome o = {then[k]->is, is[k], sum[k]};
+            if ((!met || rank + 1 == j->n_workers) && is_finite(&o) && !holds(&o))
+                return wrong(j, row, i, "the optimizer's state of ", &o, what);
+        }
+    }
+    return DPB_OK;
+}
+
+/* The mean of the weights in the books, centres included. */
+static struct outcome mean_of(const struct judging *j, uint32_t row, uint32_t i)
+{
+    const double rounded =
+        j->exchange->plan.contract.roundings * j->weights.unit + j->n_workers * DBL_EPSILON;
+    const double all = 1.0 / j->coefficient;
+    struct outcome mean = {0};
+    for (uint32_t rank = 0; rank < j->n_workers; rank++) {
+        const struct outcome *o = &j->replicas[rank].outcome;
+        const struct dpb_followed_books before = books_at(j, rank, row, i);
+        const struct dpb_followed_books after = books_at(j, rank, row + 1, i);
+        const double part = all * j->of[rank].terms.coefficient;
+        mean.from += part * o->from + all * before.sum;
+        mean.to += part * o->to + all * after.sum;
+        mean.expected.is += part * o->expected.is + all * before.sum;
+        mean.expected.off +=
+            part * o->expected.off + all * rounded * (before.size + after.size) +
+            part * rounded * (fabs(o->from) + fmax(fabs(o->to), fabs(o->expected.is)));
+    }
+    return mean;
+}
+
+static bool may_meet(const struct judging *j, uint32_t row)
+{
+    const uint64_t n = exchange_of(j, row) - j->follow->first_exchange;
+    return !j->meets || j->meets[n % j->exchange->plan.contract.parameter];
+}
+
+/* Replicas may begin anew from their centre where the rate drops. */
+static bool restarts(const struct judging *j, uint64_t n)
+{
+    const struct dpb_followed_end *ends = j->of[0].ends;
+    if (!j->follow->has_books || n >= j->of[0].terms.n_ends)
+        return false;
+    return n == 0 ? j->exchange->experiment->start.step > 0
+                  : ends[n].rate <= 0.5 * ends[n - 1].rate;
+}
+
+/* Element i of all replicas in one exchange. Between meetings no replica moves by anything but its
+ * own gradient. *alone: nor did it here. */
+static dpb_status judge_apart(struct judging *j, uint32_t row, uint32_t i, bool *alone)
+{
+    static const char what[] = "the mean of the replicas' updates by their own gradients";
+    static const char alone_what[] =
+        "the optimizer's update by the replica's own gradient, and no meeting is due";
+    struct outcome *mean = &j->outcomes[j->n_workers][row];
+    DPB_TRY(step_apart(j, row, i));
+    *mean = mean_of(j, row, i);
+    *alone = true;
+    if (!is_finite(mean)) {
+        j->infinite = true;
+        j->n_moved += j->n_workers;
+        return DPB_OK;
+    }
+    for (uint32_t rank = 0; rank < j->n_workers; rank++) {
+        const struct outcome *o = &j->outcomes[rank][row];
+        j->outcomes[rank][row] = j->replicas[rank].outcome;
+        *alone = *alone && holds(o);
+        if (!*alone && !may_meet(j, row))
+            return wrong(j, row, i, "in one replica ", o, alone_what);
+    }
+    if (!holds(mean))
+        return wrong(j, row, i, "the mean of ", mean, what);
+    return j->needs_notes && row + 1 < ROWS && j->rows >> (row + 1) & 1
+               ? judge_state(j, row, i, may_meet(j, row))
+               : DPB_OK;
+}
+
+static dpb_status judge_replicas(struct judging *j, uint32_t i)
+{
+    uint32_t rows_alone = 0, rows = 0;
+    for (uint32_t row = 0; row < ROWS; row++) {
+        bool alone;
+        const uint64_t n = exchange_of(j, row) - j->follow->first_exchange;
+        if (!(j->rows >> row & 1) || restarts(j, n))
+            continue;
+        DPB_TRY(judge_apart(j, row, i, &alone));
+        if (!is_finite(&j->outcomes[j->n_workers][row]))
+            continue;
+        rows |= 1U << row;
+        rows_alone |= (uint32_t)alone << row;
+    }
+    for (uint32_t rank = 0; rank < j->n_workers; rank++)
+        count_told(j, j->outcomes[rank], rows_alone);
+    count_told(j, j->outcomes[j->n_workers], rows);
+    return DPB_OK;
+}
+
+/* ---- meetings -------------------------------------------------------------------------------- */
+
+struct likeness {
+    bool all, some; /* pairs of replicas are equal */
+};
+
+/* After n exchanges. */
+static struct likeness likeness_at(const struct judging *j, uint64_t n)
+{
+    struct likeness likeness = {.all = true, .some = j->n_workers == 1};
+    for (uint32_t a = 0; a < j->n_workers; a++)
+        for (uint32_t b = 0; b < a; b++) {
+            const bool equal = j->of[a].ends[n].weights == j->of[b].ends[n].weights;
+            likeness.all = likeness.all && equal;
+            likeness.some = likeness.some || equal;
+        }
+    return likeness;
+}
+
+/* Whether exchange n leaves the replicas as a meeting does: all equal; in pairs, some; around a
+ * centre, the centre has moved. Replicas that begin where their centre is do not move it. */
+static bool have_met(const struct judging *j, uint64_t n)
+{
+    const bool centre = j->follow->books.n > 0;
+    const struct likeness after = likeness_at(j, n + 1);
+    if (centre)
+        return likeness_at(j, n).all || restarts(j, n) ||
+               j->of[0].ends[n + 1].books != j->of[0].ends[n].books;
+    return j->follow->has_books ? after.some : after.all;
+}
+
+static uint64_t count_exchanges(const struct judging *j)
+{
+    return j->of[0].terms.n_ends > 0 ? j->of[0].terms.n_ends - 1 : 0;
+}
+
+/* Finds the phases of the period at which replicas have met each time. */
+static dpb_status find_meetings(struct judging *j)
+{
+    const uint64_t period = j->exchange->plan.contract.parameter;
+    const uint64_t n = count_exchanges(j);
+    uint64_t n_phases = period;
+    j->meets = calloc(period, sizeof *j->meets);
+    if (!j->meets)
+        return no_memory();
+    for (uint64_t phase = 0; phase < period; phase++) {
+        j->meets[phase] = true;
+        for (uint64_t at = phase; at < n && j->meets[phase]; at += period)
+            j->meets[phase] = have_met(j, at);
+        n_phases -= !j->meets[phase];
+    }
+    if (n_phases > 0)
+        return DPB_OK;
+    free(j->meets);
+    j->meets = NULL; /* a step that is wrong says more */
+    return DPB_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static dpb_status judge_segment(struct judging *j, struct dpb_segment *own)
+{
+    j->rows = (1U << ROWS) - 1;
+    for (uint32_t rank = 0; rank < j->n_ranks; rank++)
+        DPB_TRY(take_segment(j, rank, own));
+    if (j->unknown || !j->rows)
+        return DPB_OK;
+    if (!j->apart)
+        DPB_TRY(compare_replicas(j));
+    for (uint32_t i = 0; i < j->follow->n; i++)
+        DPB_TRY(j->apart ? judge_replicas(j, i) : judge_together(j, i));
+    return DPB_OK;
+}
+
+static dpb_status make(const struct dpb_exchange *exchange, struct judging *j)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
-    const struct dpb_follow *follow = exchange->follow;
-    const struct dpb_contract *contract = &exchange->plan.contract;
-    const dpb_dtype type = exchange->layout.gradient_type;
-    const bool decays =
-        experiment->graph->tensors[dpb_graph_tensor_at(experiment->graph, follow->elements[i])]
-            .decays;
-    const struct arithmetic weights = arithmetic_of(exchange->layout.weight_type);
-    const double tiny = (n_summed + 1.0) * smallest[type];
-    /* The sum in float64 that it is compared with is rounded, too. */
-    const double error = dpb_proof_error(exchange, false) + n_summed * (double)DBL_EPSILON;
-    /* Sums over replicas are made in float64, too. */
-    const double summing = (experiment->n_workers - n_summed) * (double)DBL_EPSILON;
-    /* Replicas in the sum take each their own gradients; the sum is in units of the books. */
-    const double own = dpb_follow_apart(exchange) ? follow->coefficient : 1.0;
-    const double part = contract->share * contract->divisor / own; /* a mean may be its own */
-    struct state state = {.first = {0.0, 0.0}};
-    for (uint64_t step = 0; step < record->n_steps; step++) {
-        const uint64_t at = step * record->n + i;
-        const double from = record->weights[at], to = record->weights[at + record->n];
-        const struct known sum = {record->sum[at], error * record->magnitude[at] + tiny};
-        struct outcome *outcome = &record->outcomes[at];
-        struct dpb_followed_step taken = follow->steps[step];
-        taken.scale *= part;
-        const struct known expected = take_step(&experiment->settings.optimizer, &taken, step + 1,
-                                                decays, from, sum, &weights, &state);
-        /* The contract's roundings may be of weights and of the rule's state: a mean of replicas,
-         * a copy of few bits. */
-        const double rounded = contract->roundings * weights.unit + summing;
-        state.first.off += rounded * fabs(state.first.is);
-        outcome->from += from;
-        outcome->to += to;
-        outcome->expected.is += expected.is;
-        outcome->expected.off += expected.off + weights.smallest +
-                                 rounded * (fabs(from) + fmax(fabs(to), fabs(expected.is)));
+    const struct dpb_follow *follow = dpb_follow_of(exchange);
+    const bool apart = dpb_follow_apart(exchange), notes = dpb_follow_notes(exchange);
+    const uint32_t n_workers = experiment->n_workers;
+    *j = (struct judging){.exchange = exchange,
+                          .follow = follow,
+                          .rule = &experiment->settings.optimizer,
+                          .weights = dpb_arithmetic_of(exchange->layout.weight_type),
+                          .n_workers = n_workers,
+                          .n_ranks = notes ? dpb_world.n_ranks : n_workers,
+                          .apart = apart,
+                          .needs_notes = notes,
+                          /* The sum in float64 that it is compared with is rounded, too. */
+                          .error = (apart ? 0.0 : dpb_proof_error(exchange, false)) +
+                                   n_workers * DBL_EPSILON};
+    j->replicas = calloc(n_workers, sizeof *j->replicas);
+    j->outcomes = calloc(n_workers + 1, sizeof *j->outcomes);
+    j->of = calloc(j->n_ranks, sizeof *j->of);
+    for (uint32_t rank = 0; j->of && rank < j->n_ranks; rank++) {
+        struct given *given = &j->of[rank];
+        given->segment = rank > 0 ? malloc(follow->segment_bytes) : NULL;
+        given->weights = malloc((ROWS + 1) * follow->n * sizeof *given->weights);
+        given->gradients = malloc(ROWS * follow->n * sizeof *given->gradients);
+        if ((rank > 0 && !given->segment) || !given->weights || !given->gradients)
+            return no_memory();
     }
+    return j->of && j->replicas && j->outcomes ? DPB_OK : no_memory();
 }
 
-/* Takes the records of all workers into the outcomes of rank 0. */
-static dpb_status collect(const struct dpb_exchange *exchange, struct record *record)
+static void destroy(struct judging *j)
 {
-    const struct dpb_follow *follow = exchange->follow;
-    const uint64_t n = record->n_steps * record->n;
-    const uint32_t n_workers = exchange->experiment->n_workers;
-    const bool apart = dpb_follow_apart(exchange);
-    if (dpb_world.rank > 0)
-        return take_record(exchange, dpb_world.rank, NULL, record);
-    /* For the rows of weights, the checksums and the gradients. */
-    void *room = malloc((n + record->n + record->n_steps + 1) * sizeof(double));
-    dpb_status status = room ? make_numbers(record) : no_memory();
-    record->unknown = !(follow->coefficient > 0);
-    for (uint32_t rank = 0; rank < n_workers && status == DPB_OK; rank++) {
-        if (rank == 0) {
-            set_weights(exchange, follow->weights, record);
-            status = add_gradients(exchange->layout.gradient_type, follow->gradients, record);
-        } else {
-            status = take_record(exchange, rank, room, record);
-        }
-        if (record->unknown || (!apart && rank + 1 < n_workers))
-            continue;
-        for (uint32_t i = 0; i < record->n && status == DPB_OK; i++)
-            take_steps(exchange, i, apart ? 1 : n_workers, record);
-        memset(record->sum, 0, n * sizeof *record->sum);
-        memset(record->magnitude, 0, n * sizeof *record->magnitude);
+    for (uint32_t rank = 0; j->of && rank < j->n_ranks; rank++) {
+        if (rank > 0)
+            free(j->of[rank].segment);
+        free(j->of[rank].ends);
+        free(j->of[rank].weights);
+        free(j->of[rank].gradients);
     }
-    free(room);
-    return status;
+    free(j->of);
+    free(j->replicas);
+    free(j->outcomes);
+    free(j->meets);
 }
 
-static dpb_status wrong(const struct dpb_exchange *exchange, uint64_t step, uint64_t element,
-                        const struct outcome *outcome)
+static dpb_status judge_all(struct judging *j)
 {
-    const bool apart = dpb_follow_apart(exchange);
-    const uint32_t n = apart ? exchange->experiment->n_workers : 1;
-    char name[DPB_ELEMENT_NAME];
+    const struct dpb_follow *follow = j->follow;
+    for (uint32_t rank = 0; rank < j->n_workers; rank++) {
+        DPB_TRY(take_terms(j, rank));
+        j->unknown = j->unknown || j->of[rank].terms.has_other_units ||
+                     (j->apart && !(j->of[rank].terms.coefficient > 0.0));
+    }
+    j->unknown = j->unknown || !(j->coefficient > 0.0);
+    if (j->apart)
+        DPB_TRY(find_meetings(j));
+    for (struct dpb_segment *s = dpb_follow_next(follow, 0); s;
+         s = dpb_follow_next(follow, s->number + 1))
+        DPB_TRY(judge_segment(j, s));
+    if (!j->apart || j->meets || j->unknown)
+        return DPB_OK;
     return dpb_fail(DPB_VERIFICATION,
-                    "steps check of comm '%s': %s%s went from %.9g to %.9g in step %llu of "
-                    "training, not to %.9g (within %.3g); that is not %s",
-                    exchange->experiment->settings.comm.name, apart ? "the mean of " : "",
-                    dpb_element_name(exchange, element, name), outcome->from / n, outcome->to / n,
-                    (unsigned long long)step, outcome->expected.is / n, outcome->expected.off / n,
-                    apart ? "the mean of the replicas' updates by their own gradients"
-                          : "the optimizer's update by the mean gradient");
+                    "steps check of comm '%s': the replicas never looked after every %u. exchange "
+                    "as a meeting leaves them; its contract says that they meet",
+                    comm_of(j), j->exchange->plan.contract.parameter);
 }
 
-/* All steps of the i-th element. Sets *finite to false where a number is not. */
-static dpb_status judge_element(const struct dpb_exchange *exchange, const struct record *record,
-                                uint32_t i, bool *finite)
+/* Why no more than the ends is shown; NULL: the steps are. */
+static const char *shortcoming(const struct judging *j)
 {
-    const struct dpb_follow *follow = exchange->follow;
-    for (uint64_t step = 0; step < record->n_steps; step++) {
-        const struct outcome *outcome = &record->outcomes[step * record->n + i];
-        const struct known *expected = &outcome->expected;
-        *finite =
-            *finite && isfinite(outcome->to) && isfinite(expected->is) && isfinite(expected->off);
-        if (*finite && !(fabs(outcome->to - expected->is) <= expected->off))
-            return wrong(exchange, follow->steps[step].number, follow->elements[i], outcome);
-    }
-    return DPB_OK;
+    if (j->unknown)
+        return "the books name no weights, or have other units";
+    if (j->n_moved == 0)
+        return "no followed weight moved";
+    if (2 * j->n_told < j->n_moved)
+        return j->infinite ? "a followed number is not finite"
+                           : "most followed steps are near their roundings";
+    if (j->apart && j->n_workers > 1 && count_exchanges(j) < j->exchange->plan.contract.parameter)
+        return "the run ended before a meeting was due";
+    return NULL;
 }
 
-static dpb_status judge(const struct dpb_exchange *exchange, bool *finite)
+static dpb_status judge(const struct dpb_exchange *exchange, const char **why)
 {
-    struct record record;
-    dpb_status status = make_record(exchange, &record);
-    DPB_THEN(status, collect(exchange, &record));
-    *finite = !record.unknown;
-    for (uint32_t i = 0; i < record.n && dpb_world.rank == 0; i++)
-        DPB_THEN(status, judge_element(exchange, &record, i, finite));
-    free_record(&record);
+    struct judging j;
+    *why = NULL;
+    if (dpb_world.rank > 0)
+        return give_record(dpb_follow_of(exchange));
+    dpb_status status = make(exchange, &j);
+    DPB_THEN(status, judge_all(&j));
+    *why = shortcoming(&j);
+    destroy(&j);
     return status;
 }
 
 dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
-    bool finite = true;
-    if (!exchange->follow)
+    const char *why;
+    if (!dpb_follow_of(exchange))
         return DPB_OK;
     dpb_world_note("steps check", UINT64_MAX, UINT32_MAX);
     journal->verdict_steps = DPB_VERDICT_FAIL;
-    DPB_TRY(judge(exchange, &finite));
+    DPB_TRY(judge(exchange, &why));
     DPB_TRY(dpb_workers_meet());
-    journal->verdict_steps = finite ? DPB_VERDICT_PASS : DPB_VERDICT_SKIPPED;
-    if (!finite)
-        snprintf(journal->steps_reason, sizeof journal->steps_reason,
-                 exchange->follow->coefficient > 0 ? "a followed number is not finite"
-                                                   : "books name more than the replicas");
+    journal->verdict_steps = why ? DPB_VERDICT_SKIPPED : DPB_VERDICT_PASS;
+    snprintf(journal->steps_reason, sizeof journal->steps_reason, "%s", why ? why : "");
     return DPB_OK;
 }

@@ -278,16 +278,17 @@ PLAIN_TEST(test_mistakes_in_training_alone)
 {
     static const char *const mistakes[] = {"lost", "doubled", "coefficient", "left_out",
                                            "one_sided"};
-    static const char *const inners[] = {
-        "local_sgd", "local_sgd comm.average_state=yes optimizer.momentum=0.9", "gossip"};
+    static const char *const inners[] = {"local_sgd",
+                                         "local_sgd comm.average_state=yes optimizer.momentum=0.9",
+                                         "gossip", "easgd", "sma"};
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         for (size_t k = 0; k < sizeof inners / sizeof *inners; k++)
             train_says(
-                3, WORDS("steps check of comm 'spoilt': the mean of ", " in step "),
+                3, WORDS("steps check of comm 'spoilt': ", " step "),
                 "model.name=tiny run.steps=20 run.workers=3 optimizer.learning_rate=0.01 "
                 "comm.bucket=424 comm.name=spoilt comm.mistake=%s comm.from=16 comm.until=20 "
                 "comm.inner=%s",
-                mistakes[i], inners[k]);
+                i == 4 && k > 2 ? "undrawn" : mistakes[i], inners[k]);
 }
 
 /* Gradients in bf16 are no excuse: a mean of replicas rounds to the weights' type. */
@@ -316,8 +317,7 @@ PLAIN_TEST(test_unspoilt)
               "comm.inner=%s",
               inners[i]);
         expect_pass(&training, "after");
-        assert_string_equal(json_text_at(training.command.json, "verification.steps"),
-                            i < 2 ? "pass" : "skipped");
+        expect_pass(&training, "steps");
     }
 }
 

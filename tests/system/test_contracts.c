@@ -118,8 +118,9 @@ TEST(test_limits_of_float)
 {
     static const char *const rows[][3] = {
         {"model.name=lenet model.image=12 optimizer.name=adagrad optimizer.learning_rate=1e5",
-         "skipped", "a followed number is not finite"},
-        {"model.name=tiny optimizer.learning_rate=1e-43", "pass", NULL}};
+         "pass", ""},
+        {"model.name=tiny optimizer.learning_rate=1e-43", "skipped",
+         "most followed steps are near their roundings"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_ends(&command, deadline_s, 0,
@@ -127,9 +128,8 @@ TEST(test_limits_of_float)
                                  "run.steps=12 data.name=synthetic data.samples=64 %s",
                      rows[i][0]);
         expect_verdict(&command, "steps", rows[i][1]);
-        const json_t *reason = json_at(command.json, "verification.steps_reason");
-        assert_string_equal(json_is_null(reason) ? "-" : json_string_value(reason),
-                            rows[i][2] ? rows[i][2] : "-");
+        const char *why = json_string_value(json_at(command.json, "verification.steps_reason"));
+        assert_string_equal(why ? why : "", rows[i][2]);
     }
 }
 
