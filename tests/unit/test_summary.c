@@ -2,6 +2,7 @@
  * by hand and against the clock tick by tick. */
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
