@@ -18,6 +18,7 @@
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/document/verdict.h"
 
 static const char rate_path[] = "timing.samples_per_s.mean";
 
@@ -204,39 +205,6 @@ static double mean_loss_at(const struct cell_runs *runs, double samples)
     return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
 }
 
-/* ---- verdicts ------------------------------------------------------------------------------ */
-
-static bool verdict_is(const json_t *run, const char *path, const char *verdict)
-{
-    return strcmp(dpb_json_text(run, path, "skipped"), verdict) == 0;
-}
-
-/* true, false, or null where there is nothing to verify (no exchange, no training). */
-static json_t *verified(const struct cell_runs *runs)
-{
-    bool all = runs->n_ok > 0, applicable = false;
-    for (size_t i = 0; i < runs->n_ok; i++) {
-        const json_t *run = runs->ok[i];
-        if (!is_training(run))
-            continue;
-        bool pattern = verdict_is(run, "verification.pattern", "pass");
-        bool no_pattern = verdict_is(run, "verification.pattern", "not_applicable");
-        bool replicas = verdict_is(run, "verification.replicas", "pass");
-        bool no_replicas = verdict_is(run, "verification.replicas", "not_applicable");
-        applicable |= !no_pattern || !no_replicas;
-        all &= (pattern || no_pattern) && (replicas || no_replicas);
-    }
-    return all && !applicable ? json_null() : json_boolean(all);
-}
-
-static bool proved(const struct cell_runs *runs)
-{
-    bool all = runs->n_ok > 0;
-    for (size_t i = 0; i < runs->n_ok; i++)
-        all &= verdict_is(runs->ok[i], "verification.exchange", "pass");
-    return all;
-}
-
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 static int64_t repeats_of(const json_t *document)
@@ -366,9 +334,8 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     set_left(runs, row);
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
-        "s:b, s:b}",                                                   //
-        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"), //
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", //
+        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"),                           //
         "comm_exposed_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed"), //
         "comm_hidden_share",
@@ -380,8 +347,6 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
         "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
         "accuracy", median_to_json(runs, in_last_eval, "accuracy"),                        //
-        "verified", verified(runs),                                                        //
-        "proved", proved(runs),                                                            //
         "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
         "throttled", any_true(runs, "throttled", true),                                    //
         "time_sliced", any_true(runs, "gpus.time_sliced", true),                           //
@@ -393,6 +358,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
     json_object_update_new(row, numbers);
+    dpb_verdict_set(document, NULL, row);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));

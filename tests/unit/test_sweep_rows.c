@@ -1,6 +1,7 @@
 /* test_sweep_rows.c - the rows of a sweep: rates, speedups and intervals against numbers by hand,
  * and which runs and baselines count. */
 
+#include "base/text.h"
 #include "lib/documented.h"
 #include "study/table/forms.h"
 #include "sweep_study.h"
@@ -249,13 +250,76 @@ TEST(interrupted_sweep_keeps_what_there_is)
     assert_non_null(strstr(text, "\ninterrupted: "));
 }
 
-TEST(worst_verification_of_the_repeats_stands)
+/* One of four runs has the field `path` set to `value` (NULL: null); the others passed. */
+TEST(verdict_is_that_of_all_runs)
 {
-    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=2");
-    add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
-    add_run(&s, 0, 1, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
+    static const struct {
+        const char *part, *path, *value, *verdict, *reason;
+        bool verified, proved;
+    } rows[] = {
+        {NULL, "none", "", "yes", NULL, true, true},
+        {NULL, "failure", "VERIFICATION", "NO (1 of 4)", "by hand", false, false},
+        {NULL, "failure", "FAILED", "ends only", "a run ended without following steps", true, true},
+        {NULL, "status", "interrupted", "yes", NULL, true, true},
+        {"verification", "pattern", "skipped", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "replicas", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "exchange", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "after", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "steps", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "exchange", "skipped", "yes", NULL, true, false},
+        {"verification", "after", "skipped", "ends only", "weights were not finite", true, true},
+        {"verification", "steps", "not_applicable", "ends only", "a run ended without", true, true},
+        {"verification", "steps_reason", "on a device", "yes", NULL, true, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t bad = 0; bad < 4; bad++) {
+            struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=4");
+            for (uint32_t k = 0; k < 4; k++) {
+                add_run(&s, 0, k, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+                json_t *run = json_array_get(json_object_get(s.document, "runs"), k);
+                json_object_set_new(json_object_get(run, "verification"), "exchange",
+                                    json_string("pass"));
+                if (k != bad)
+                    continue;
+                json_object_set_new(rows[i].part ? json_object_get(run, rows[i].part) : run,
+                                    rows[i].path, json_string(rows[i].value));
+                if (strcmp(rows[i].path, "failure") == 0)
+                    json_object_update_new(
+                        run, json_pack("{s:s, s:s}", "status", "failed", "error", "by hand"));
+                json_object_set_new(run, "load", json_pack("{s:b}", "disturbed", 1));
+            }
+            dpb_sweep_finish(DPB_OK, s.document);
+            const json_t *row = row_at(&s, 0);
+            const char *reason = dpb_json_text(row, "verdict_reason", NULL);
+            if (!dpb_json_is(row, "verdict", rows[i].verdict) || !reason != !rows[i].reason ||
+                (reason && !dpb_begins_with(reason, rows[i].reason)) ||
+                dpb_json_true(row, "verified") != rows[i].verified ||
+                dpb_json_true(row, "proved") != rows[i].proved)
+                fail_msg("row %zu, run %zu: %s: %s", i, bad, dpb_json_text(row, "verdict", "?"),
+                         reason ? reason : "-");
+            if (dpb_json_is(s.document, "status", "ok") !=
+                (rows[i].verified && strcmp(rows[i].path, "failure") != 0 &&
+                 strcmp(rows[i].path, "status") != 0))
+                fail_msg("row %zu: the sweep is %s", i, dpb_json_text(s.document, "status", "?"));
+        }
+}
+
+/* Without a good run there is no verdict; a sweep with [accuracy] counts that run, too. */
+TEST(verdict_needs_a_run)
+{
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=1", "sweep.accuracy=500");
+    add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+    json_t *run = json_array_get(json_object_get(s.document, "runs"), 0);
+    json_object_set_new(run, "status", json_string("failed"));
     dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 0), "verdict")));
     assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
+    json_object_set_new(run, "status", json_string("ok"));
+    add_accuracy_run(&s, 0, 0.5, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+    run = json_array_get(json_object_get(s.document, "runs"), 1);
+    json_object_set_new(json_object_get(run, "verification"), "after", json_string("fail"));
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_string_equal(dpb_json_text(row_at(&s, 0), "verdict", ""), "NO (1 of 2)");
 }
 
 /* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */
