@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "record/facts.h"
+#include "study/document/cross_check.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
 #include "study/document/verdict.h"
@@ -103,5 +104,6 @@ void dpb_sweep_finish(dpb_status status, json_t *document)
     dpb_sweep_add_speedups(document);
     dpb_target_rank(json_object_get(document, "rows"));
     warn_of_cores(document, warnings);
+    dpb_cross_check_warn(document, warnings);
     set_status(status, document);
 }

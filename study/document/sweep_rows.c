@@ -15,6 +15,7 @@
 #include "base/settings.h"
 #include "base/stats.h"
 #include "record/summary.h"
+#include "study/document/cross_check.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
@@ -308,7 +309,9 @@ static void set_left(const struct cell_runs *runs, json_t *row)
     json_object_set_new(row, "left", known ? json_integer((json_int_t)fewest) : json_null());
 }
 
-static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document)
+/* odd: see verdict.h. */
+static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document,
+                           const json_t *odd)
 {
     bool timed = isfinite(median_of(runs, dpb_json_number, rate_path));
     const char *status = runs->n_failed > 0 ? "failed"
@@ -358,7 +361,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
     json_object_update_new(row, numbers);
-    dpb_verdict_set(document, NULL, row);
+    dpb_verdict_set(document, odd, row);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
@@ -388,16 +391,18 @@ void dpb_sweep_make_rows(json_t *document)
     double samples = common_samples(document);
     size_t n_cells;
     double *cells = cells_of(document, &n_cells);
+    json_t *odd = dpb_cross_check(document);
     json_array_clear(json_object_get(document, "rows"));
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
     for (size_t i = 0; i < n_cells; i++) {
         struct cell_runs runs;
         if (cell_runs_find(document, cells[i], &runs) && runs.any)
             json_array_append_new(json_object_get(document, "rows"),
-                                  row_to_json(&runs, samples, document));
+                                  row_to_json(&runs, samples, document, odd));
         free(runs.ok);
         free(runs.good);
     }
+    json_decref(odd);
     free(cells);
 }
 
