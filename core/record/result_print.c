@@ -28,6 +28,10 @@ static void print_head(const json_t *document, FILE *out)
             dpb_json_text(document, "model.name", "?"),
             dpb_json_text(document, "config.data.name.value", "?"),
             dpb_json_text(document, "config.run.precision.value", "?"));
+    const double parameters = dpb_json_number(document, "model.parameters");
+    if (parameters > 0) /* a rank that fails early knows none */
+        fprintf(out, "  %-13s %.0f parameters, %.0f multiply-accumulates a sample\n", "model",
+                parameters, dpb_json_number(document, "model.macs_per_sample"));
     const char *consistency = dpb_json_text(document, "strategy.consistency", "?");
     fprintf(out, "  %-13s %s%s%s\n", "strategy", dpb_json_text(document, "strategy.name", "?"),
             consistency[0] ? ", consistency: " : "", consistency);
