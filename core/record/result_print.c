@@ -28,6 +28,10 @@ static void print_head(const json_t *document, FILE *out)
             dpb_json_text(document, "model.name", "?"),
             dpb_json_text(document, "config.data.name.value", "?"),
             dpb_json_text(document, "config.run.precision.value", "?"));
+    const double parameters = dpb_json_number(document, "model.parameters");
+    if (parameters > 0) /* a rank that fails early knows none */
+        fprintf(out, "  %-13s %.0f parameters, %.0f multiply-accumulates a sample\n", "model",
+                parameters, dpb_json_number(document, "model.macs_per_sample"));
     const char *consistency = dpb_json_text(document, "strategy.consistency", "?");
     fprintf(out, "  %-13s %s%s%s\n", "strategy", dpb_json_text(document, "strategy.name", "?"),
             consistency[0] ? ", consistency: " : "", consistency);
@@ -176,15 +180,28 @@ static void print_memory(const json_t *document, FILE *out)
                 dpb_json_number(most, "peak_memory_bytes") / 1e6, dpb_json_number(most, "rank"));
 }
 
+static void print_verification(const json_t *document, FILE *out)
+{
+    static const char *const parts[] = {"pattern", "exchange", "replicas", "after", "steps"};
+    const json_t *verification = json_object_get(document, "verification");
+    const char *reason = dpb_json_text(verification, "steps_reason", NULL);
+    fprintf(out, "  %-13s", "verification");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const char *verdict = dpb_json_text(verification, parts[i], "?");
+        fprintf(out, "%s %s %s", i > 0 ? "," : "", parts[i],
+                strcmp(verdict, "not_applicable") == 0 ? "n/a" : verdict);
+    }
+    fputc('\n', out);
+    if (reason && !dpb_json_is(verification, "pattern", "not_applicable"))
+        fprintf(out, "  %-13s %s\n", "not followed", reason);
+}
+
 static void print_training(const json_t *document, FILE *out)
 {
     const json_t *loss = json_object_get(document, "loss");
     const json_t *evals = json_object_get(document, "eval");
     size_t n = json_array_size(loss), n_evals = json_array_size(evals);
-    fprintf(out, "  %-13s pattern %s, exchange %s, replicas %s\n", "verification",
-            dpb_json_text(document, "verification.pattern", "?"),
-            dpb_json_text(document, "verification.exchange", "?"),
-            dpb_json_text(document, "verification.replicas", "?"));
+    print_verification(document, out);
     if (n > 0)
         fprintf(out, "  %-13s %.4f at the first step, %.4f at the last (%zu)\n", "loss",
                 dpb_json_item(loss, 0), dpb_json_item(loss, n - 1), n);

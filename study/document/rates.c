@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
@@ -99,6 +100,11 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
         return dpb_json_number(of, is_row ? "left" : "world.left") <
                        dpb_json_number(of, is_row ? "workers" : "world.workers")
                    ? "short of workers that died"
+                   : NULL;
+    if (i == DPB_DOUBT_WRONG)
+        return dpb_begins_with(dpb_json_text(of, "verdict", ""), "NO") ||
+                       dpb_json_is(of, "failure", dpb_status_name(DPB_VERIFICATION))
+                   ? "not verified"
                    : NULL;
     if (!is_row || dpb_json_number(of, "runs") != 1)
         return NULL;

@@ -20,8 +20,14 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for
  * rows alone. */
-enum { DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT, DPB_DOUBT_ONCE, DPB_DOUBT_UNDISTURBED_ONCE };
-enum { DPB_DOUBTS = 9 };
+enum {
+    DPB_DOUBT_NOT_STEADY = 5,
+    DPB_DOUBT_LEFT,
+    DPB_DOUBT_WRONG,
+    DPB_DOUBT_ONCE,
+    DPB_DOUBT_UNDISTURBED_ONCE,
+    DPB_DOUBTS
+};
 const char *dpb_rates_doubt(const json_t *of, size_t i);
 /* Those of the first n that hold: "disturbed, timed only once"; "": none. */
 void dpb_rates_doubts(const json_t *of, size_t n, char *text, size_t capacity);

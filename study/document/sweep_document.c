@@ -7,8 +7,10 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "record/facts.h"
+#include "study/document/cross_check.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/document/verdict.h"
 
 bool dpb_tune_is(const json_t *document)
 {
@@ -71,17 +73,23 @@ static void set_status(dpb_status status, json_t *document)
         n_bad++;
         first = first ? first : dpb_json_text(run, "error", "no reason given");
     }
+    const json_t *wrong = dpb_verdict_failed(document);
     bool missed = dpb_sweep_missed(document);
     bool found = !tunes || json_is_object(dpb_json_at(document, "tune.best"));
-    const char *text = status == DPB_INTERRUPTED                           ? "interrupted"
-                       : status != DPB_OK || n_bad > 0 || missed || !found ? "failed"
-                                                                           : "ok";
+    const char *text = status == DPB_INTERRUPTED                                    ? "interrupted"
+                       : status != DPB_OK || n_bad > 0 || wrong || missed || !found ? "failed"
+                                                                                    : "ok";
     json_object_set_new(document, "status", json_string(text));
     if (missed)
         json_object_set_new(document, "error",
                             json_string("eval.require_target: not all runs reached eval.target"));
     if (!found && status != DPB_INTERRUPTED)
         json_object_set_new(document, "error", json_string("no trial has a value"));
+    if (wrong)
+        json_object_set_new(document, "error",
+                            json_sprintf("verification of %s failed: %s",
+                                         dpb_json_text(wrong, "strategy", "?"),
+                                         dpb_json_text(wrong, "verdict_reason", "?")));
     if (n_bad > 0)
         json_object_set_new(document, "error",
                             json_sprintf("%zu of %zu runs are not ok; the first: %s", n_bad,
@@ -96,5 +104,6 @@ void dpb_sweep_finish(dpb_status status, json_t *document)
     dpb_sweep_add_speedups(document);
     dpb_target_rank(json_object_get(document, "rows"));
     warn_of_cores(document, warnings);
+    dpb_cross_check_warn(document, warnings);
     set_status(status, document);
 }

@@ -15,9 +15,11 @@
 #include "base/settings.h"
 #include "base/stats.h"
 #include "record/summary.h"
+#include "study/document/cross_check.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/document/verdict.h"
 
 static const char rate_path[] = "timing.samples_per_s.mean";
 
@@ -204,39 +206,6 @@ static double mean_loss_at(const struct cell_runs *runs, double samples)
     return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
 }
 
-/* ---- verdicts ------------------------------------------------------------------------------ */
-
-static bool verdict_is(const json_t *run, const char *path, const char *verdict)
-{
-    return strcmp(dpb_json_text(run, path, "skipped"), verdict) == 0;
-}
-
-/* true, false, or null where there is nothing to verify (no exchange, no training). */
-static json_t *verified(const struct cell_runs *runs)
-{
-    bool all = runs->n_ok > 0, applicable = false;
-    for (size_t i = 0; i < runs->n_ok; i++) {
-        const json_t *run = runs->ok[i];
-        if (!is_training(run))
-            continue;
-        bool pattern = verdict_is(run, "verification.pattern", "pass");
-        bool no_pattern = verdict_is(run, "verification.pattern", "not_applicable");
-        bool replicas = verdict_is(run, "verification.replicas", "pass");
-        bool no_replicas = verdict_is(run, "verification.replicas", "not_applicable");
-        applicable |= !no_pattern || !no_replicas;
-        all &= (pattern || no_pattern) && (replicas || no_replicas);
-    }
-    return all && !applicable ? json_null() : json_boolean(all);
-}
-
-static bool proved(const struct cell_runs *runs)
-{
-    bool all = runs->n_ok > 0;
-    for (size_t i = 0; i < runs->n_ok; i++)
-        all &= verdict_is(runs->ok[i], "verification.exchange", "pass");
-    return all;
-}
-
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 static int64_t repeats_of(const json_t *document)
@@ -340,7 +309,9 @@ static void set_left(const struct cell_runs *runs, json_t *row)
     json_object_set_new(row, "left", known ? json_integer((json_int_t)fewest) : json_null());
 }
 
-static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document)
+/* odd: see verdict.h. */
+static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document,
+                           const json_t *odd)
 {
     bool timed = isfinite(median_of(runs, dpb_json_number, rate_path));
     const char *status = runs->n_failed > 0 ? "failed"
@@ -366,9 +337,8 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     set_left(runs, row);
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
-        "s:b, s:b}",                                                   //
-        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"), //
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", //
+        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"),                           //
         "comm_exposed_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed"), //
         "comm_hidden_share",
@@ -380,8 +350,6 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
         "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
         "accuracy", median_to_json(runs, in_last_eval, "accuracy"),                        //
-        "verified", verified(runs),                                                        //
-        "proved", proved(runs),                                                            //
         "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
         "throttled", any_true(runs, "throttled", true),                                    //
         "time_sliced", any_true(runs, "gpus.time_sliced", true),                           //
@@ -393,6 +361,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
     json_object_update_new(row, numbers);
+    dpb_verdict_set(document, odd, row);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
@@ -422,16 +391,18 @@ void dpb_sweep_make_rows(json_t *document)
     double samples = common_samples(document);
     size_t n_cells;
     double *cells = cells_of(document, &n_cells);
+    json_t *odd = dpb_cross_check(document);
     json_array_clear(json_object_get(document, "rows"));
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
     for (size_t i = 0; i < n_cells; i++) {
         struct cell_runs runs;
         if (cell_runs_find(document, cells[i], &runs) && runs.any)
             json_array_append_new(json_object_get(document, "rows"),
-                                  row_to_json(&runs, samples, document));
+                                  row_to_json(&runs, samples, document, odd));
         free(runs.ok);
         free(runs.good);
     }
+    json_decref(odd);
     free(cells);
 }
 

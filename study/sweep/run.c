@@ -15,6 +15,7 @@
 #include "record/result.h"
 #include "record/result_file.h"
 #include "study/document/rows.h"
+#include "study/document/verdict.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
@@ -380,6 +381,8 @@ static int run_jobs(const struct dpb_cells *cells, struct queue *queue, struct r
     if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
         record->status = keep_head(record, "ok");
     dpb_sweep_finish(outcome.status, record->document);
+    if (dpb_verdict_failed(record->document))
+        outcome.code = dpb_exit_code_first(outcome.code, dpb_status_exit_code(DPB_VERIFICATION));
     if (dpb_sweep_missed(record->document))
         outcome.code = dpb_exit_code_first(outcome.code, dpb_status_exit_code(DPB_REGRESSION));
     return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));

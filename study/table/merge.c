@@ -230,7 +230,8 @@ static json_t *warnings_of(const struct dpb_compared *results, size_t n)
         const bool is_sweep = json_object_get(results[i].document, "runs") != NULL;
         json_t *warnings = json_object_get(results[i].document, "warnings");
         dpb_each_item(warnings, k, warning) {
-            bool again = dpb_json_is(warning, "code", "cores_differ"); /* by dpb_sweep_finish */
+            const bool again = dpb_json_is(warning, "code", "cores_differ") ||
+                               dpb_json_is(warning, "code", "like_independent"); /* finish adds */
             if (is_sweep && !again &&
                 !dpb_json_find(list, "text", json_object_get(warning, "text")))
                 json_array_append(list, warning);

@@ -460,6 +460,31 @@ static void note_meanings(const struct notes *notes)
     note_marks(notes);
 }
 
+/* Rows whose verdict is not `yes`, a line for each reason. */
+static void note_verdicts(const struct notes *notes)
+{
+    const struct dpb_table_line *lines = notes->table->lines;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const char *verdict = dpb_json_text(lines[i].row, "verdict", "");
+        const char *reason = dpb_json_text(lines[i].row, "verdict_reason", NULL);
+        char text[NOTE];
+        struct dpb_text rows = dpb_text_in(text, sizeof text);
+        bool said = !reason;
+        for (size_t k = 0; k < notes->table->n && !said; k++) {
+            const json_t *row = lines[k].row;
+            if (!dpb_json_is(row, "verdict", verdict) ||
+                !dpb_json_is(row, "verdict_reason", reason))
+                continue;
+            said = k < i;
+            const double workers = dpb_json_number(row, "workers");
+            dpb_text_item(&rows, "; ", "%s, %.0f worker%s%s%s", strategy_of(row), workers,
+                          workers == 1 ? "" : "s", lines[k].group[0] ? ", " : "", lines[k].group);
+        }
+        if (!said)
+            fprintf(notes->out, "- %s: %s: %s.\n", verdict, text, reason);
+    }
+}
+
 static void note_launch(const struct notes *notes)
 {
     const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
@@ -492,6 +517,7 @@ void dpb_sweep_notes(const json_t *document, FILE *out)
         note_effects(&notes);
         note_why(&notes);
         note_meanings(&notes);
+        note_verdicts(&notes);
         note_launch(&notes);
         dpb_target_notes(document, out);
     }

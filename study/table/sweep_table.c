@@ -42,8 +42,12 @@ static const char *mark(const json_t *row, const char *field, const char *text)
     return json_is_true(json_object_get(row, field)) ? text : "";
 }
 
+/* Rows of older documents have no verdict. */
 static const char *verified_text(const json_t *row)
 {
+    const char *verdict = dpb_json_text(row, "verdict", NULL);
+    if (verdict && strcmp(verdict, "yes") != 0)
+        return verdict;
     const json_t *verified = json_object_get(row, "verified");
     if (json_is_null(verified))
         return "n/a";

@@ -282,6 +282,11 @@ TEST(test_rerun_of_a_sweep)
         assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
     }
     assert_null(strstr(again.err, "in the result, here it is"));
+    json_t *other = own_json(json_deep_copy(first.json));
+    json_array_set_new(json_at(other, "runs.1.loss"), 0, json_real(9.5));
+    assert_int_equal(json_dump_file(other, "other.json", 0), 0);
+    run(&again, 3, "rerun other.json --resume --json"); /* its runs contradict each other */
+    expect_part(json_text_at(again.json, "error"), "is 9.5, and that of ");
     for (int i = 0; i < 2; i++) {
         char path[64];
         snprintf(path, sizeof path, "runs.%d.machine", i);

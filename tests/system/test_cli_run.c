@@ -22,8 +22,9 @@ TEST(test_table_for_people)
 {
     struct command command;
     run(&command, 0, RUN "eval.final=yes");
-    EXPECT_WORDS("dpbench", command.out, "strategy", "consistency: synchronous", "2 workers",
-                 "data_wait", "comm_exposed", "verification  pattern pass", "accuracy");
+    EXPECT_WORDS("dpbench", command.out, "model         1690 parameters, ", "strategy",
+                 "consistency: synchronous", "2 workers", "data_wait", "comm_exposed",
+                 "verification  pattern pass", "after pass, steps pass", "accuracy");
     if (!has_line(last_line(command.out), "^SamplesPerSec: [0-9]+\\.[0-9]+ \\+- [0-9]+\\.[0-9]+ "
                                           "\\(jitter [0-9]+\\.[0-9]+\\)$"))
         fail_msg("the last line is '%s'", last_line(command.out));

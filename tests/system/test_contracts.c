@@ -113,6 +113,19 @@ TEST(test_own_rule)
     expect_verdict(&command, "steps", "fail");
 }
 
+/* The mistake is at work in one repeat of four. */
+TEST(test_wrong_repeat_shows_in_its_row)
+{
+    struct command command;
+    dpbench_ends(&command, deadline_s, 3,
+                 FAULTS_BASE TRAINING
+                 "comm.name=toy run.workers=2 comm.kind=mean comm.mistake=lost "
+                 "sweep.over=comm.from sweep.comm.from=900,901,0,902 sweep.retry_disturbed=0");
+    assert_string_equal(json_text_at(command.json, "rows.0.verdict"), "NO (1 of 4)");
+    assert_true(json_is_false(json_at(command.json, "rows.0.verified")));
+    EXPECT_WORDS("its reason", json_text_at(command.json, "rows.0.verdict_reason"), "comm 'toy'");
+}
+
 /* Right updates that float32 does not hold: a square that is infinite, and a weight of few bits. */
 TEST(test_limits_of_float)
 {

@@ -173,8 +173,9 @@ static inline json_t *make_result(const struct made_run *run)
     json_object_set_new(result, "loss", loss);
     json_object_set_new(result, "eval", json_array());
     json_object_set_new(result, "verification",
-                        json_pack("{s:s, s:s, s:s}", "pattern", run->pattern, "exchange", "skipped",
-                                  "replicas", run->pattern));
+                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "pattern", run->pattern, "exchange",
+                                  "skipped", "replicas", run->pattern, "after", run->pattern,
+                                  "steps", run->pattern));
     json_object_set_new(result, "ranks", json_pack("[{s:i}]", "threads", run->threads));
     return result;
 }
@@ -192,7 +193,7 @@ static inline void add_accuracy_run(const struct study *s, size_t cell, double a
 {
     const struct dpb_sweep_job job = {.cell = cell, .accuracy = true};
     run.threads = 1;
-    run.pattern = "pass";
+    run.pattern = run.pattern ? run.pattern : "pass";
     json_t *result = make_result(&run);
     json_object_set_new(result, "eval",
                         json_pack("[{s:i, s:f}]", "step", 500, "accuracy", accuracy));

@@ -1,6 +1,7 @@
 /* test_sweep_rows.c - the rows of a sweep: rates, speedups and intervals against numbers by hand,
  * and which runs and baselines count. */
 
+#include "base/text.h"
 #include "lib/documented.h"
 #include "study/table/forms.h"
 #include "sweep_study.h"
@@ -249,13 +250,225 @@ TEST(interrupted_sweep_keeps_what_there_is)
     assert_non_null(strstr(text, "\ninterrupted: "));
 }
 
-TEST(worst_verification_of_the_repeats_stands)
+/* One of four runs has the field `path` set to `value` (NULL: null); the others passed. */
+TEST(verdict_is_that_of_all_runs)
 {
-    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=2");
-    add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
-    add_run(&s, 0, 1, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
+    static const struct {
+        const char *part, *path, *value, *verdict, *reason;
+        bool verified, proved;
+    } rows[] = {
+        {NULL, "none", "", "yes", NULL, true, true},
+        {NULL, "failure", "VERIFICATION", "NO (1 of 4)", "by hand", false, false},
+        {NULL, "failure", "FAILED", "ends only", "a run ended without following steps", true, true},
+        {NULL, "status", "interrupted", "yes", NULL, true, true},
+        {"verification", "pattern", "skipped", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "replicas", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "exchange", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "after", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "steps", "fail", "NO (1 of 4)", "a run ended well", false, false},
+        {"verification", "exchange", "skipped", "yes", NULL, true, false},
+        {"verification", "after", "skipped", "ends only", "weights were not finite", true, true},
+        {"verification", "steps", "not_applicable", "ends only", "a run ended without", true, true},
+        {"verification", "steps_reason", "on a device", "yes", NULL, true, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t bad = 0; bad < 4; bad++) {
+            struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=4");
+            for (uint32_t k = 0; k < 4; k++) {
+                add_run(&s, 0, k, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+                json_t *run = json_array_get(json_object_get(s.document, "runs"), k);
+                json_object_set_new(json_object_get(run, "verification"), "exchange",
+                                    json_string("pass"));
+                if (k != bad)
+                    continue;
+                json_object_set_new(rows[i].part ? json_object_get(run, rows[i].part) : run,
+                                    rows[i].path, json_string(rows[i].value));
+                if (strcmp(rows[i].path, "failure") == 0)
+                    json_object_update_new(
+                        run, json_pack("{s:s, s:s}", "status", "failed", "error", "by hand"));
+                json_object_set_new(run, "load", json_pack("{s:b}", "disturbed", 1));
+            }
+            dpb_sweep_finish(DPB_OK, s.document);
+            const json_t *row = row_at(&s, 0);
+            const char *reason = dpb_json_text(row, "verdict_reason", NULL);
+            if (!dpb_json_is(row, "verdict", rows[i].verdict) || !reason != !rows[i].reason ||
+                (reason && !dpb_begins_with(reason, rows[i].reason)) ||
+                dpb_json_true(row, "verified") != rows[i].verified ||
+                dpb_json_true(row, "proved") != rows[i].proved)
+                fail_msg("row %zu, run %zu: %s: %s", i, bad, dpb_json_text(row, "verdict", "?"),
+                         reason ? reason : "-");
+            if (dpb_json_is(s.document, "status", "ok") !=
+                (rows[i].verified && strcmp(rows[i].path, "failure") != 0 &&
+                 strcmp(rows[i].path, "status") != 0))
+                fail_msg("row %zu: the sweep is %s", i, dpb_json_text(s.document, "status", "?"));
+        }
+}
+
+/* Without a good run there is no verdict; a sweep with [accuracy] counts that run, too. */
+TEST(verdict_needs_a_run)
+{
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=1", "sweep.accuracy=500");
+    add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+    json_t *run = json_array_get(json_object_get(s.document, "runs"), 0);
+    json_object_set_new(run, "status", json_string("failed"));
     dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 0), "verdict")));
     assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
+    json_object_set_new(run, "status", json_string("ok"));
+    add_accuracy_run(&s, 0, 0.5, (struct made_run){"shm", 2, 1, 500, 0, 10, NULL, 0});
+    run = json_array_get(json_object_get(s.document, "runs"), 1);
+    json_object_set_new(json_object_get(run, "verification"), "after", json_string("fail"));
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_string_equal(dpb_json_text(row_at(&s, 0), "verdict", ""), "NO (1 of 2)");
+}
+
+/* ---- rows beside each other ---------------------------------------------------------------- */
+
+/* The value there, in JSON, whose object exists. */
+static void put(json_t *run, const char *path, const char *value)
+{
+    const char *name = strrchr(path, '.');
+    char above[64];
+    snprintf(above, sizeof above, "%.*s", name ? (int)(name - path) : 0, path);
+    json_t *object = name ? (json_t *)(uintptr_t)dpb_json_at(run, above) : run;
+    json_t *made = json_loads(value, JSON_DECODE_ANY, NULL);
+    assert_int_equal(json_object_set_new(object, name ? name + 1 : path, made), 0);
+}
+
+/* independent, shm and replicated with 2 workers, two seeds, and the same losses in 10 steps. */
+static struct study make_equals(void)
+{
+    struct study s =
+        STUDY("sweep.comm.name=independent,shm,replicated", "sweep.seeds=2", "run.workers=2");
+    for (uint32_t i = 0; i < 6; i++) {
+        static const char *const names[] = {"independent", "shm", "replicated"};
+        add_run(&s, i % 3, i / 3,
+                (struct made_run){names[i % 3], 2, 1, 500, 0, 10,
+                                  i % 3 == 0 ? "not_applicable" : "pass", 0});
+        json_t *run = json_array_get(json_object_get(s.document, "runs"), i);
+        put(run, "world.left", "2");
+        put(run, "versions", "{\"build\": 1}");
+        put(run, "config",
+            i / 3 == 0 ? "{\"run\": {\"seed\": {\"value\": 1}}}"
+                       : "{\"run\": {\"seed\": {\"value\": 2}}}");
+        put(run, "config.run.precision", "{\"value\": \"fp32\"}");
+        put(run, "config.comm", i % 3 == 0 ? "{\"name\": 0}" : "{\"name\": 1}");
+        put(run, "config.optimizer", "{\"learning_rate\": {\"value\": 0.1}}");
+    }
+    return s;
+}
+
+/* The run of replicated with seed 2. */
+static json_t *last_of(const struct study *s)
+{
+    return json_array_get(json_object_get(s->document, "runs"), 5);
+}
+
+static void set_loss(json_t *run, size_t step, double loss)
+{
+    json_array_set_new(json_object_get(run, "loss"), step, json_real(loss));
+}
+
+/* Its first loss is another; so is the value at `path`. */
+TEST(first_losses_agree)
+{
+    static const struct {
+        const char *path, *value;
+        double factor;
+        bool accused;
+    } rows[] = {
+        {"config.comm.name", "7", 1 + 5e-7, false},
+        {"config.comm.name", "7", 1 + 2e-6, true},
+        {"config.comm.name", "7", 1 - 2e-6, true},
+        {"config.optimizer.momentum", "7", 1 + 2e-6, true},
+        {"strategy.consistency", "\"late(1)\"", 1 + 2e-6, true},
+        {"config.run.precision.value", "\"bf16\"", 2, false},
+        {"config.run.seed.value", "3", 2, false},
+        {"config.run.steps", "7", 2, false},
+        {"config.checkpoint", "{\"load\": 7}", 2, false},
+        {"world.workers", "3", 2, false},
+        {"world.left", "1", 2, false},
+        {"versions.build", "2", 2, false},
+        {"ranks", "[{\"threads\": 2}]", 2, false},
+        {"gpus", "{}", 2, false},
+        {"strategy.consistency", "\"partial(1 of 2)\"", 2, false},
+        {"strategy.consistency", "\"batches(1)\"", 2, false},
+        {"status", "\"failed\"", 2, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct study s = make_equals();
+        put(last_of(&s), rows[i].path, rows[i].value);
+        set_loss(last_of(&s), 0, rows[i].factor * 8.8);
+        dpb_sweep_finish(DPB_OK, s.document);
+        const char *reason = dpb_json_text(row_at(&s, 2), "verdict_reason", "");
+        if (dpb_json_is(row_at(&s, 2), "verdict", "NO (1 of 2)") != rows[i].accused ||
+            (strstr(reason, "of replicated is 8.") != NULL) != rows[i].accused ||
+            (strstr(reason, " that of independent 8.8:") != NULL) != rows[i].accused ||
+            !dpb_json_is(row_at(&s, 1), "verdict", "yes"))
+            fail_msg("row %zu: %s", i, reason);
+        if (rows[i].accused)
+            expect_said(dpb_json_text(s.document, "error", ""),
+                        "verification of replicated failed");
+    }
+}
+
+/* Right is the majority; of two runs `independent`. */
+TEST(first_loss_of_most_is_right)
+{
+    for (size_t wrong = 0; wrong < 3; wrong++) {
+        struct study s = make_equals();
+        json_t *runs = json_object_get(s.document, "runs");
+        set_loss(json_array_get(runs, wrong), 0, 9.5);
+        dpb_sweep_finish(DPB_OK, s.document);
+        for (size_t i = 0; i < 3; i++)
+            assert_int_equal(i == wrong, dpb_json_is(row_at(&s, i), "verdict", "NO (1 of 2)"));
+        if (wrong > 0)
+            continue;
+        json_array_remove(runs, 2);
+        dpb_sweep_finish(DPB_OK, s.document);
+        assert_true(dpb_json_is(row_at(&s, 1), "verdict", "NO (1 of 2)"));
+    }
+}
+
+/* In all runs but the last one the second loss is another than that of `independent`. */
+TEST(training_like_independent_is_a_warning)
+{
+    static const struct {
+        const char *path, *value;
+        bool warned;
+    } rows[] = {
+        {"config.comm.name", "7", true},
+        {"strategy.consistency", "\"late(1)\"", true},
+        {"strategy.consistency", "\"periodic(9)\"", true},
+        {"strategy.consistency", "\"periodic(10)\"", false},
+        {"strategy.consistency", "\"averaging\"", true},
+        {"strategy.consistency", "\"averaging\"", false},
+        {"config.optimizer.learning_rate.value", "0", false},
+        {"config.optimizer.momentum", "7", false},
+        {"config.run.seed.value", "3", false},
+        {"loss", "[9]", false},
+        {"loss", "[9, 8.5, 7.5]", false},
+        {"loss", "[9, 8.5, 8]", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct study s = make_equals();
+        json_t *runs = json_object_get(s.document, "runs");
+        set_loss(json_array_get(runs, 1), 1, 7);
+        set_loss(json_array_get(runs, 2), 1, 7);
+        set_loss(json_array_get(runs, 4), 1, 7);
+        for (size_t k = 0; k < 10; k++)
+            set_loss(json_array_get(runs, 3), k, 9 - 0.5 * (double)k);
+        json_object_set(last_of(&s), "loss", json_object_get(json_array_get(runs, 3), "loss"));
+        put(last_of(&s), "config.comm.period",
+            rows[i].warned ? "{\"value\": 9}" : "{\"value\": 10}");
+        put(last_of(&s), rows[i].path, rows[i].value);
+        dpb_sweep_finish(DPB_OK, s.document);
+        const json_t *warning = json_array_get(json_object_get(s.document, "warnings"), 0);
+        if (dpb_json_is(warning, "code", "like_independent") != rows[i].warned)
+            fail_msg("row %zu: %s", i, dpb_json_text(warning, "text", "-"));
+        if (rows[i].warned)
+            expect_said(dpb_json_text(warning, "text", ""), "each loss of replicated is that of");
+    }
 }
 
 /* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */

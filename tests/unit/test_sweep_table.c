@@ -45,6 +45,25 @@ TEST(winners_are_shown_by_intervals)
     }
 }
 
+/* A reason has one line; a row that is wrong allows no conclusion. */
+TEST(verdicts_say_why)
+{
+    struct study s = race("replicated,shm", 2, (const double[]){1000, 1010, 1000, 1010});
+    const json_t *runs = json_object_get(s.document, "runs");
+    for (size_t i = 0; i < 4; i++)
+        json_object_update_new(
+            json_object_get(json_array_get(runs, i), "verification"),
+            json_pack("{s:s, s:s}", "steps", "skipped", "steps_reason", "arenas are on a device"));
+    EXPECT_TABLE(&s, " ends only ",
+                 "- ends only: replicated, 2 workers; shm, 2 workers: arenas are on a device. ",
+                 "- 2 workers: replicated is first");
+    json_object_update_new(
+        json_array_get(runs, 3),
+        json_pack("{s:s, s:s, s:s}", "status", "failed", "failure", "VERIFICATION", "error", "1"));
+    EXPECT_TABLE(&s, " ends only ", "- ends only: replicated, 2 workers: arenas ", " NO (1 of 2) ",
+                 "- NO (1 of 2): shm, 2 workers: 1. ", "no conclusion (shm not verified");
+}
+
 /* Runs that do not train have no loss, and the page speaks of none. */
 TEST(no_loss_is_explained_without_training)
 {
