@@ -165,9 +165,18 @@ void dpb_fail_at(const char *place)
     snprintf(fail_place, sizeof fail_place, "%s", place ? place : "");
 }
 
+static _Thread_local bool fail_muted;
+
+void dpb_fail_mute(bool yes)
+{
+    fail_muted = yes;
+}
+
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
 {
     assert(status != DPB_OK);
+    if (fail_muted)
+        return status;
     int saved_errno = errno;
     char text[TEXT_BYTES];
     const int used = fail_place[0] != '\0' ? snprintf(text, sizeof text, "%s: ", fail_place) : 0;

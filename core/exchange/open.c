@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "exchange/checked_codec.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
@@ -102,6 +103,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     struct dpb_comm_args args = dpb_experiment_comm_args(experiment, dpb_world.rank);
     args.device = &exchange->memory.device;
+    args.codec = dpb_checked_codec(args.codec);
     exchange->ops = exchange->plan.ops = comm->ops;
     DPB_TRY(exchange->ops->open(experiment->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
 
@@ -164,6 +166,9 @@ static dpb_status bind_arenas(struct dpb_exchange *exchange)
     DPB_TRY(dpb_arenas_make(&exchange->memory, &exchange->plan, &exchange->layout, on_device,
                             &exchange->arenas));
     DPB_TRY(dpb_late_open(exchange));
+    DPB_TRY(dpb_checked_codec_allocate(exchange->layout.n_elements < exchange->plan.bucket_elements
+                                           ? exchange->layout.n_elements
+                                           : exchange->plan.bucket_elements));
     DPB_TRY(make_optimizer(exchange));
     exchange->arenas.optimizer = exchange->optimizer;
     return exchange->ops->bind(exchange->comm, &exchange->arenas);
@@ -212,6 +217,7 @@ void dpb_exchange_close(struct dpb_exchange *exchange)
     exchange->optimizer = NULL;
     dpb_staging_close(exchange);
     dpb_late_close(exchange);
+    dpb_checked_codec_release();
     dpb_arenas_release(&exchange->memory);
     dpb_release(exchange->plan.owned, exchange->plan.n_owned * sizeof *exchange->plan.owned);
     exchange->plan = (struct dpb_comm_plan){0};

@@ -2,6 +2,7 @@
 #include "exchange/step.h"
 
 #include "base/log.h"
+#include "exchange/checked_codec.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
@@ -29,6 +30,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .scale = scale,
                                        .seal = dpb_step_seal(number, plain)};
     exchange->plain = plain;
+    dpb_checked_codec_all(plain);
     exchange->staging.next_bucket = 0;
     exchange->staging.next_event = 0;
     exchange->slots.next_tensor = 0;

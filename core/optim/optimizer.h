@@ -89,8 +89,8 @@ struct dpb_optimizer_witness {
 void dpb_optimizer_show(struct dpb_optimizer *optimizer, struct dpb_optimizer_witness witness);
 
 /* The seal of the n-th step that core makes. `plain`: w -= learning_rate * scale * gradient,
- * without momentum or decay, the state untouched; a proof's steps are plain, and no strategy can
- * tell. All ranks of a job have the same key. */
+ * without momentum or decay, the state untouched; a proof's steps are plain, and the seal does not
+ * say so to a strategy. All ranks of a job have the same key. */
 uint64_t dpb_step_seal(uint64_t n, bool plain);
 void dpb_step_key(uint64_t key);
 

@@ -29,6 +29,16 @@ static uint64_t coding_room(const struct dpb_experiment *experiment)
     return codec ? device->queues->coding_bytes(codec, elements < n ? elements : n) : 0;
 }
 
+/* Of a message that is decoded twice: exchange/checked_codec.h. */
+static uint64_t checked_codec(const struct dpb_experiment *experiment)
+{
+    const struct dpb_codec *codec = dpb_experiment_codec(experiment);
+    const uint64_t elements = dpb_experiment_bucket_elements(experiment);
+    const uint64_t all = experiment->graph->n_elements, n = elements < all ? elements : all;
+    return codec && !codec->ops->finish ? codec->ops->bound(codec->options, n) + n * sizeof(float)
+                                        : 0;
+}
+
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
                                                       uint32_t rank)
 {
@@ -43,7 +53,7 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
     const bool on_device = worker && dpb_experiment_arenas_on_device(experiment);
     memory.device_bytes =
         on_device ? memory.device_bytes + memory.beside_bytes + coding_room(experiment) : 0;
-    memory.host_bytes += on_device ? 0 : memory.beside_bytes;
+    memory.host_bytes += (on_device ? 0 : memory.beside_bytes) + checked_codec(experiment);
     return memory;
 }
 

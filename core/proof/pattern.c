@@ -8,22 +8,27 @@
 enum { BLOCK = 1024 };
 
 /* The part that is the same for all elements of a block; blocks do not cross a multiple of 2^32. */
-static uint32_t seed_of(uint32_t rank, uint64_t element, uint64_t repetition)
+static uint32_t seed_of(const struct dpb_pattern_sum *sum, uint32_t rank, uint64_t element)
 {
     uint64_t mixed = (rank + 1) * UINT64_C(0xD1B54A32D192ED03) +
-                     repetition * UINT64_C(0xABC98388FB8FAC03) +
-                     (element >> 32) * UINT64_C(0x9E3779B97F4A7C15);
+                     sum->repetition * UINT64_C(0xABC98388FB8FAC03) +
+                     (element >> 32) * UINT64_C(0x9E3779B97F4A7C15) + sum->key;
     return (uint32_t)(mixed ^ mixed >> 32);
 }
 
 /* Words that differ in any bit give unrelated values (multiplications and shifts: Wellons,
  * Prospecting for hash functions, 2018); so arrays that are shifted against each other do not look
  * alike. */
-static int32_t value_of(uint32_t seed, uint32_t element, uint32_t largest)
+static uint32_t mix(uint32_t seed, uint32_t element)
 {
     uint32_t word = seed + element * UINT32_C(0x9E3779B9);
     word = (word ^ word >> 16) * UINT32_C(0x7FEB352D);
-    word = (word ^ word >> 15) * UINT32_C(0x846CA68B);
+    return (word ^ word >> 15) * UINT32_C(0x846CA68B);
+}
+
+static int32_t value_of(uint32_t seed, uint32_t element, uint32_t largest)
+{
+    const uint32_t word = mix(seed, element);
     int32_t value = (int32_t)((word >> 16) * (2 * largest) >> 16) - (int32_t)largest;
     return value + (value >= 0);
 }
@@ -33,6 +38,25 @@ DPB_CLONES static void add_block(float *block, uint64_t n, uint32_t seed, uint32
 {
     for (uint64_t i = 0; i < n; i++)
         block[i] += (float)value_of(seed, element + (uint32_t)i, largest);
+}
+
+/* By 1 to 1/8: small against the range of fp16. In all repetitions alike: a strategy may add up the
+ * gradients of several steps. */
+DPB_CLONES static void scale_block(float *block, uint64_t n, uint32_t seed, uint32_t element)
+{
+    for (uint64_t i = 0; i < n; i++)
+        block[i] /= (float)(1u << (mix(seed, element + (uint32_t)i) >> 30));
+}
+
+static void make_block(float *block, uint64_t n, const struct dpb_pattern_sum *sum,
+                       uint32_t first_rank, uint32_t n_ranks, uint64_t element)
+{
+    memset(block, 0, n * sizeof *block);
+    for (uint32_t rank = first_rank; rank < first_rank + n_ranks; rank++)
+        add_block(block, n, seed_of(sum, rank, element), (uint32_t)element, sum->largest);
+    if (sum->key != 0)
+        scale_block(block, n, (uint32_t)(sum->key >> 32) + (uint32_t)(element >> 32),
+                    (uint32_t)element);
 }
 
 /* The length of the block that begins with `element`, in an array that ends before `end`. */
@@ -49,8 +73,7 @@ void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end,
     const size_t size = dpb_dtype_size(type);
     for (uint64_t at = begin, length; at < end; at += length) {
         length = block_length(at, end);
-        memset(block, 0, sizeof block);
-        add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at, sum->largest);
+        make_block(block, length, sum, rank, 1, at);
         dpb_vec.cast(type, (char *)array + (at - begin) * size, DPB_FP32, block, length);
     }
 }
@@ -101,10 +124,7 @@ uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
     for (uint64_t at = 0, length; at < n; at += length) {
         const char *got = (const char *)arena + at * size;
         length = block_length(at, n);
-        memset(block, 0, sizeof block);
-        for (uint32_t rank = 0; rank < sum->n_ranks; rank++)
-            add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at,
-                      sum->largest);
+        make_block(block, length, sum, 0, sum->n_ranks, at);
         for (uint64_t i = 0; sum->factor != 1.0 && i < length; i++)
             block[i] *= (float)sum->factor;
         dpb_vec.cast(type, wanted, DPB_FP32, block, length);

@@ -1,7 +1,9 @@
 /*
  * pattern.h - gradients whose sum over the ranks is known and exactly representable: small
- * integers, never 0, mixed from rank, element and repetition. So a check finds a value at the wrong
- * element, from the wrong rank or from an earlier exchange.
+ * integers, never 0, mixed from rank, element, repetition and a secret key. So a check finds a
+ * value at the wrong element, from the wrong rank or from an earlier exchange. With a key each
+ * element has a power of two of its own, the same on all ranks, that its integers are multiplied
+ * by: sums stay exact, and no strategy knows the values.
  */
 #ifndef DPB_CORE_PROOF_PATTERN_H
 #define DPB_CORE_PROOF_PATTERN_H
@@ -19,7 +21,8 @@ uint32_t dpb_pattern_largest(dpb_dtype type, uint64_t terms);
 /* The pattern of one exchange. */
 struct dpb_pattern_sum {
     uint64_t repetition;
-    uint32_t largest; /* values are in [-largest, largest] but 0; <= DPB_PATTERN_LARGEST */
+    uint64_t key;     /* the same on all ranks; 0: integers alone, known to all */
+    uint32_t largest; /* magnitudes are at most this; <= DPB_PATTERN_LARGEST */
     uint32_t n_ranks;
     double factor; /* expected: the sum over ranks [0, n_ranks) times this */
 };

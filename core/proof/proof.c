@@ -1,11 +1,14 @@
 /*
  * proof.c - a strategy keeps its contract (dpbench/contract.h).
  *
- * Workers hand over known gradients in steps that look like any other: the learning rate is the
- * schedule's, rounded to a power of two, and only core's optimizer can tell that the step is plain.
+ * Workers hand over gradients that core alone knows, since a secret of the job is in them. The
+ * learning rate is the next power of two below the schedule's, and only core's optimizer reads that
+ * the step is plain. A strategy that looks for them still recognises these steps: by the rate, by
+ * gradients of few bits, by zero weights before training, by the missing forward.
  *
- * pattern   small integers, another for each element, rank and step; their sums are exact in every
- *           gradient type, so a contract without roundings must come out bit for bit
+ * pattern   small integers times powers of two, others for each element, rank and step; their sums
+ *           are exact in every gradient type, so a contract without roundings must come out bit for
+ *           bit
  * exchange  random numbers of a wide range of magnitudes, within a bound
  *
  * A proof before training starts from zero weights and looks at all elements. The proof after
@@ -42,20 +45,20 @@ static void pattern(const struct dpb_proving *proof, uint32_t rank, uint32_t ste
     const struct dpb_exchange *exchange = proof->exchange;
     const uint32_t largest =
         dpb_pattern_largest(exchange->layout.gradient_type, exchange->experiment->n_workers);
-    dpb_pattern_fill(
-        DPB_FP64, gradients, begin, begin + count, rank,
-        &(struct dpb_pattern_sum){.repetition = step, .largest = largest > 0 ? largest : 1});
+    dpb_pattern_fill(DPB_FP64, gradients, begin, begin + count, rank,
+                     &(struct dpb_pattern_sum){.repetition = step,
+                                               .key = proof->key,
+                                               .largest = largest > 0 ? largest : 1});
 }
 
 /* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3: at most DPB_PATTERN_LARGEST. */
 static void noise(const struct dpb_proving *proof, uint32_t rank, uint32_t step, uint64_t begin,
                   uint64_t count, double *gradients)
 {
-    const uint64_t seed = dpb_proof_seed(proof->exchange);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = begin + i;
-        struct dpb_random4 r =
-            dpb_random(seed, DPB_STREAM_EXCHANGE, rank, (uint32_t)at, (uint32_t)(at >> 32), step);
+        struct dpb_random4 r = dpb_random(proof->key, DPB_STREAM_EXCHANGE, rank, (uint32_t)at,
+                                          (uint32_t)(at >> 32), step);
         int64_t mantissa = (int64_t)((uint64_t)r.v[0] << 32 | r.v[1]);
         gradients[i] = (double)mantissa * 0x1p-63 * ((double)(1u << (r.v[2] >> 28)) * 0x1p-12);
     }
@@ -311,17 +314,24 @@ static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
  * weights are checked.
  */
 
-/* The weights that are loaded: integers, equal on all ranks. */
-static const struct dpb_pattern_sum integers = {.largest = DPB_PATTERN_LARGEST, .repetition = 1};
+/* The weights that are loaded, equal on all ranks. */
+static void fill_model(const struct dpb_proving *proof, dpb_dtype type, void *weights,
+                       uint64_t begin, uint64_t end)
+{
+    dpb_pattern_fill(type, weights, begin, end, 0,
+                     &(struct dpb_pattern_sum){.repetition = UINT32_MAX,
+                                               .key = proof->key,
+                                               .largest = DPB_PATTERN_LARGEST});
+}
 
-static dpb_status load_integers(const struct dpb_proving *proof)
+static dpb_status load_pattern(const struct dpb_proving *proof)
 {
     struct dpb_exchange *exchange = proof->exchange;
     const dpb_dtype type = exchange->layout.weight_type;
     void *weights;
     DPB_TRY(dpb_workers_meet()); /* nobody reads the arenas any more */
     DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.weights, &weights));
-    dpb_pattern_fill(type, weights, 0, exchange->layout.n_elements, 0, &integers);
+    fill_model(proof, type, weights, 0, exchange->layout.n_elements);
     DPB_TRY(dpb_arena_commit(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type)));
     DPB_TRY(dpb_exchange_load(exchange));
     return dpb_workers_meet(); /* none takes a step while another loads */
@@ -340,7 +350,7 @@ static dpb_status expect_model(const struct dpb_proving *proof, const void *arra
     DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
         const uint64_t count = dpb_proof_block_length(exchange, begin);
-        dpb_pattern_fill(DPB_FP64, block, begin, begin + count, 0, &integers);
+        fill_model(proof, DPB_FP64, block, begin, begin + count);
         for (uint64_t i = 0; i < count; i++) {
             const double is = dpb_proof_number_at(type, weights, begin + i);
             if (fabs(is - block[i]) <= unit * fabs(block[i]))
@@ -367,7 +377,7 @@ static dpb_status check_load(struct dpb_proving *proof)
     proof->n_steps = 1; /* nothing is kept now: zero gradients or the books have settled it */
     proof->n_zero_steps = 0;
     DPB_TRY(dpb_proof_take_steps(proof));
-    DPB_TRY(load_integers(proof));
+    DPB_TRY(load_pattern(proof));
     proof->n_steps = 0;
     proof->n_zero_steps = 1;
     DPB_TRY(dpb_proof_take_steps(proof));
@@ -487,10 +497,8 @@ static dpb_status save_and_continue(const struct dpb_proving *proof)
 /* About DPB_PROOF_SAMPLED_BLOCKS of them, at another place in each run. */
 static void sample_blocks(struct dpb_proving *proof)
 {
-    const struct dpb_exchange *exchange = proof->exchange;
-    uint64_t all = (exchange->layout.n_elements + DPB_PROOF_BLOCK - 1) / DPB_PROOF_BLOCK;
-    struct dpb_random4 word =
-        dpb_random(dpb_proof_seed(exchange), DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
+    uint64_t all = (proof->exchange->layout.n_elements + DPB_PROOF_BLOCK - 1) / DPB_PROOF_BLOCK;
+    struct dpb_random4 word = dpb_random(proof->key, DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
     proof->stride = (all + DPB_PROOF_SAMPLED_BLOCKS - 1) / DPB_PROOF_SAMPLED_BLOCKS;
     proof->phase = word.v[0] % proof->stride;
 }
@@ -544,10 +552,17 @@ static dpb_status settle_and_check(struct dpb_proving *proof)
                : check_weights(proof, proof->n_steps, published, "in the published model");
 }
 
-/* As a power of two, so that products with it are exact. */
+/* As a power of two, so that products with it are exact; not so small that weights hide it. */
 static double proof_rate(double rate)
 {
-    return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
+    return rate > 0x1p-20 ? exp2(floor(log2(rate))) : 0x1p-20;
+}
+
+/* Another for each proof, the same on all ranks: all of them prove in one order. */
+static uint64_t next_key(void)
+{
+    static uint64_t n_proofs;
+    return dpb_step_seal(UINT64_MAX - n_proofs++, false); /* no step has this number */
 }
 
 /* Two meetings take up to twice a period if the step of the first is unknown. */
@@ -586,6 +601,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
         .finite = true,
         .integers = gradients == pattern,
         .exact = gradients == pattern && contract->roundings == 0,
+        .key = next_key(),
         .rate = proof_rate(rate),
         .scale = 1.0 / ((double)contract->divisor * exchange->experiment->accumulate),
         .n_steps = count_steps(contract, fresh),
@@ -604,6 +620,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
     if (gradients == pattern && fresh && saves_state(exchange)) {
         memset(apart, 0, sizeof apart);
         look_at_first_block(&again);
+        again.key = next_key();
         DPB_THEN(status, keep_contract(&again));
     }
     free(proof.before);

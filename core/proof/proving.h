@@ -25,6 +25,7 @@ struct dpb_proving {
     bool integers;     /* the pattern's gradients: sums over the workers are exact */
     bool exact, fresh; /* from zero weights */
     bool finite;       /* all checked numbers are; run.nan = continue accepts others */
+    uint64_t key;      /* the job's secret for this proof: of its gradients and its blocks */
     double rate, scale;
     uint32_t n_steps;        /* with gradients */
     uint32_t n_zero_steps;   /* behind them */
@@ -39,11 +40,6 @@ struct dpb_proving {
     uint32_t met_at;                     /* steps taken when workers last met, or may have met */
     uint32_t told_at;                    /* ... when others' gradients last showed a meeting */
 };
-
-static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)
-{
-    return (uint64_t)exchange->experiment->settings.run.seed;
-}
 
 /* Gradients as the arena holds them. */
 void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,

@@ -5,18 +5,22 @@
  *   lost       the last rank's messages of bucket 0 decode to nothing
  *   doubled    ... to twice their elements
  *   length     a message is longer than it says: decoding refuses it
+ *   unsaid     ... by all but 8 bytes, and decoding reads all of it
+ *   beyond     a message says one byte more than `bound`
  */
 #include <string.h>
 
 #include "dpbench/plugin.h"
 
-enum mistake { NONE, FORGOTTEN, LOST, DOUBLED, LENGTH };
-static const char *const mistakes[] = {"none", "forgotten", "lost", "doubled", "length", NULL};
+enum mistake { NONE, FORGOTTEN, LOST, DOUBLED, LENGTH, UNSAID, BEYOND };
+static const char *const mistakes[] = {"none",   "forgotten", "lost",   "doubled",
+                                       "length", "unsaid",    "beyond", NULL};
+enum { SAID = 8 /* bytes */ };
 
 struct options {
     struct dpb_codec_options base;
     int mistake;
-    int64_t from, rank;
+    int64_t from, until, rank;
 };
 
 static const struct dpb_option option_rows[] = {
@@ -25,6 +29,8 @@ static const struct dpb_option option_rows[] = {
      offsetof(struct options, mistake), "which"},
     {"codec_from", DPB_OPT_INT, "step", "0", 0, 1e9, NULL, offsetof(struct options, from),
      "first step since the weights were loaded"},
+    {"codec_until", DPB_OPT_INT, "step", "1000000000", 0, 1e9, NULL,
+     offsetof(struct options, until), "first step without it"},
     {"codec_rank", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, rank), "whose"},
     {0}};
 
@@ -33,8 +39,10 @@ static const struct dpb_host *host;
 static bool wrong(const struct options *options, const struct dpb_codec_part *part,
                   enum mistake mistake)
 {
+    const bool all = mistake == FORGOTTEN || mistake == UNSAID; /* buckets */
     return (enum mistake)options->mistake == mistake && part->step >= (uint64_t)options->from &&
-           (part->first == 0 || mistake == FORGOTTEN) && part->rank == (uint32_t)options->rank;
+           part->step < (uint64_t)options->until && (part->first == 0 || all) &&
+           part->rank == (uint32_t)options->rank;
 }
 
 static uint64_t mutant_bound(const void *options, uint64_t n)
@@ -53,7 +61,10 @@ static uint64_t mutant_encode(const void *options, const struct dpb_codec_part *
         values[i] = sent ? value : 0.0F;
         residual[i] = sent || wrong(options, part, FORGOTTEN) ? 0.0F : value;
     }
-    return mutant_bound(options, part->n) - (wrong(options, part, LENGTH) ? 1 : 0);
+    if (wrong(options, part, UNSAID))
+        return SAID;
+    return mutant_bound(options, part->n) - (wrong(options, part, LENGTH) ? 1 : 0) +
+           (wrong(options, part, BEYOND) ? 1 : 0);
 }
 
 static dpb_status mutant_decode(const void *options, const struct dpb_codec_part *part,
@@ -63,7 +74,8 @@ static dpb_status mutant_decode(const void *options, const struct dpb_codec_part
     const float factor = wrong(options, part, LOST)      ? 0.0F
                          : wrong(options, part, DOUBLED) ? 2.0F
                                                          : 1.0F;
-    if (bytes != mutant_bound(options, part->n))
+    const bool unsaid = bytes == SAID && wrong(options, part, UNSAID);
+    if (bytes != mutant_bound(options, part->n) && !unsaid)
         return host->fail(DPB_FAILED, "codec mutant: rank %u sent %llu bytes for %llu elements",
                           part->rank, (unsigned long long)bytes, (unsigned long long)part->n);
     for (uint64_t i = 0; i < part->n; i++)

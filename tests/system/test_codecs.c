@@ -186,6 +186,27 @@ TEST(test_mistakes)
     }
 }
 
+/* Peers that share memory could read more than a message's bytes, and the bytes would say nothing of
+ * it: in a proof, or in training alone. Nor may a message be longer than its bound. */
+TEST(test_bytes_of_messages)
+{
+    static const char *const lies[][2] = {
+        {"comm.name=shm comm.codec_mistake=unsaid", "decode reads more than the 8 bytes"},
+        {"comm.name=shm comm.codec_mistake=unsaid comm.codec_from=10 comm.codec_until=55",
+         "decode reads more than the 8 bytes"},
+        {"comm.name=ps_cpu comm.codec_mistake=unsaid", "decode reads more than the 8 bytes"},
+        {"comm.name=shm comm.codec_mistake=beyond", "has 389 bytes, and at most 388 by"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct command command;
+        dpbench_ends(&command, deadline_s, 3,
+                     TRAINING "run.steps=50 comm.codec=mutant comm.codec_rank=1 run.workers=2 "
+                              "comm.bucket=388 %s",
+                     lies[i][0]);
+        EXPECT_WORDS(lies[i][0], command.err, "codec 'mutant': ", "rank 1", lies[i][1]);
+    }
+}
+
 /* A training that diverges leaves residuals that are large beside the gradients of the proof. A
  * block's other elements are rounded by the scale of its largest residual: no gradient is lost. */
 TEST(test_large_residuals)

@@ -289,6 +289,19 @@ TEST(test_published_once)
 }
 
 /* A plan of slots beside what needs all gradients, whatever the strategy's option is called. */
+/* No strategy knows the gradients of a proof: an equal run has others. */
+TEST(test_secret_gradients)
+{
+    struct training runs[2];
+    for (int i = 0; i < 2; i++) {
+        train_anyway(&runs[i], TERMS "run.workers=2 comm.name=mutant_shm run.prove=yes "
+                                     "comm.mutation=wrong_scale comm.from=1");
+        assert_int_equal(caught_by(&runs[i]), EXCHANGE);
+    }
+    assert_string_not_equal(strstr(json_text_at(runs[0].command.json, "error"), "exchange check"),
+                            strstr(json_text_at(runs[1].command.json, "error"), "exchange check"));
+}
+
 TEST(test_slots_refused)
 {
     static const char *const beside[] = {"comm.late=1", "run.accumulate=2"};

@@ -1,5 +1,6 @@
 /* test_pattern.c - gradients of known sums: exact in every type, never 0, told apart by rank,
  * element and repetition; the check finds each wrong element and says where the first one is. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/vec.h"
@@ -39,6 +40,8 @@ TEST(test_sums_are_exact)
             const uint32_t most = dpb_pattern_most(types[t]) / largest;
             struct dpb_pattern_wrong first;
             const struct dpb_pattern_sum pattern = {.repetition = largest,
+                                                    .key =
+                                                        largest % 2 * UINT64_C(0x123456789abcdef),
                                                     .largest = largest,
                                                     .n_ranks = most < 300 ? most : 300,
                                                     .factor = 1.0};
@@ -50,11 +53,33 @@ TEST(test_sums_are_exact)
                     double one;
                     dpb_pattern_fill(DPB_FP64, &one, i, i + 1, rank, &pattern);
                     assert_true(one != 0 && one >= -(double)largest && one <= largest);
+                    assert_true(pattern.key != 0 || one == floor(one));
                     sum += one;
                 }
                 assert_true(number_at(types[t], arena, i) == sum);
             }
         }
+}
+
+/* A proof's gradients are not those of the run before: half of the elements differ by their
+ * integers, three of four by their powers of two, which all ranks and repetitions share. */
+TEST(test_keys)
+{
+    const struct dpb_pattern_sum one = {.key = 0x9876543210fedcba, .largest = 1, .n_ranks = 1};
+    struct dpb_pattern_sum other = one, later = one;
+    double a[N], b[N], c[N];
+    uint64_t n_wrong = 0, n_scaled = 0;
+    other.key = ~one.key;
+    later.repetition = 5;
+    dpb_pattern_fill(DPB_FP64, a, 0, N, 0, &one);
+    dpb_pattern_fill(DPB_FP64, b, 0, N, 0, &other);
+    dpb_pattern_fill(DPB_FP64, c, 0, N, 7, &later);
+    for (uint64_t i = 0; i < N; i++) {
+        n_wrong += (a[i] < 0) != (b[i] < 0);
+        n_scaled += fabs(a[i]) != fabs(b[i]);
+        assert_true(fabs(a[i]) == fabs(c[i]));
+    }
+    assert_true(n_wrong > N * 9 / 20 && n_scaled > N * 7 / 10);
 }
 
 /* The proof takes these for up to 1024 workers. In bf16 more than 256 have no exact sum of any

@@ -62,8 +62,8 @@ struct dpb_codec_ops {
     /* Adds the message's elements to `sum`. The message is aligned as above, and of at most
      * bound(n) bytes. It may come from a foreign process: a wrong length or index is refused by
      * host->fail with the codec's name and "rank N", part->rank. `sum` is undefined then. The
-     * message may lie in a peer's memory: an index is loaded once, and what was loaded is
-     * checked. */
+     * message may lie in a peer's memory: an index is loaded once, and what was loaded is checked.
+     * Core also decodes copies, with other bytes behind those that `encode` reported. */
     dpb_status (*decode)(const void *options, const struct dpb_codec_part *part,
                          const void *message, uint64_t bytes, float *sum);
 

@@ -5,8 +5,8 @@
  * For strategies that are not a synchronous mean. A first plugin does not need this header.
  *
  * Every strategy conserves something: each gradient ends up in the model, or is still on its way,
- * exactly once. Core hands over known gradients, which look like those of any step, and checks the
- * promise in one of three ways:
+ * exactly once. Core hands over gradients that core alone knows, and checks the promise in one of
+ * three ways:
  *
  *   settling   After contract.settle_steps steps of zero gradients every worker's weights have
  *              moved by  - learning rate x contract.share x (sum of all workers' gradients).
