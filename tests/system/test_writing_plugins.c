@@ -519,6 +519,29 @@ TEST(test_misfits_are_refused)
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
+/* A plugin may have the name of one of dpbench's own, and says where it is from. */
+TEST(test_shadowing_is_said)
+{
+    struct command command;
+    shell(&command, "mkdir shadow && cp '%s/plugins/comm_shm.so' shadow", build_directory());
+    assert_int_equal(command.exit_code, 0);
+    for (int shadowed = 0; shadowed < 2; shadowed++) {
+        setenv("DPBENCH_PLUGIN_PATH", shadowed ? "shadow:." : ".", 1);
+        dpbench_ends(&command, deadline_s, 0,
+                     "-c base.ini comm.name=shm run.steps=2 --output shadow.json");
+        EXPECT_WORDS("text", command.out, "  plugin        model 'perceptron' from /");
+        if (has_line(command.out, "plugin +comm 'shm' from /.*/shadow/comm_shm.so, not dpbench's "
+                                  "own") != shadowed)
+            fail_msg("%s", command.out);
+        json_t *document = own_json(json_load_file("shadow.json", 0, NULL));
+        assert_true(json_is_false(json_at(document, "versions.plugins.model.file.own")));
+        assert_true(json_is_true(json_at(document, "versions.plugins.device.file.own")));
+        assert_int_equal(json_is_false(json_at(document, "versions.plugins.comm.file.own")),
+                         shadowed);
+    }
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+}
+
 /* ---- dpbench new ---------------------------------------------------------------------------- */
 
 /* A new plugin, under a name of its own, builds and conforms. Nothing is replaced. */
