@@ -745,6 +745,29 @@ TEST(test_conform_finds_mistakes)
     }
 }
 
+/* A mistake that the suite's own networks do not have (tests/plugins/device_wrong.c). */
+TEST(test_conform_finds_wrong_devices)
+{
+    static const char *const rows[][2] = {
+        {"constant", "FAILED   lenet: lenet, fp32: loss is 2.3, should be "},
+        {"layer", "FAILED   lenet: lenet, fp32: loss is "},
+        {"sample", "FAILED   lenet: lenet, fp32: loss is "},
+        {"gradient", "FAILED   lenet: lenet: along a direction of 'fc"},
+        {"stops", "FAILED   lenet: lenet: along a direction of 'conv"},
+        {"none", "  shown    lenet"},
+    };
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpbench_ends(&command, deadline_s, strcmp(rows[i][0], "none") == 0 ? 0 : 3,
+                     "conform %s/tests/plugins/device_wrong.so model.name=lenet device.mistake=%s",
+                     build_directory(), rows[i][0]);
+        EXPECT_WORDS(rows[i][0], command.out, rows[i][1]);
+    }
+    dpbench_says(deadline_s, 2, WORDS("device 'wrong' refused every trial"),
+                 "conform %s/tests/plugins/device_wrong.so model.name=lenet model.hide=1",
+                 build_directory());
+}
+
 TEST(test_conform_refuses)
 {
     static const char *const rows[][2] = {
