@@ -229,6 +229,61 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
     return dpb_options_parse(&table, 1, config);
 }
 
+/* Of families of dpbench's models, those that take seconds. */
+static const char *const families[] = {"tiny",           "lenet",       "alexnet_cifar10",
+                                       "cifar_cnn",      "vgg16_cifar", "resnet20",
+                                       "densenet40_k12", "googlenet",   "mobilenet_v1"};
+
+static dpb_status try_model(const struct dpb_plugin *device, const void *options,
+                            const struct dpb_device_ops *reference, const char *name,
+                            const struct dpb_config *config)
+{
+    const struct dpb_plugin *model;
+    void *own;
+    DPB_TRY(dpb_plugin_load(DPB_PLUGIN_MODEL, name, NULL, &dpb_host, &model));
+    dpb_status status = parse_options(model, config, &own);
+    DPB_THEN(status, dpb_conform_device_model(device, options, reference, model, own));
+    free(own);
+    return status;
+}
+
+/* `model`: the settings of [model]; with model.name that model alone is tried. */
+static dpb_status conform_device(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                                 const struct dpb_device_ops *reference,
+                                 const struct dpb_config *config, struct dpb_config *model)
+{
+    const struct dpb_setting *given = dpb_config_get(model, "model", "name");
+    char *only = given ? strdup(given->value) : NULL;
+    void *options;
+    dpb_config_remove(model, "model", "name");
+    dpb_status status = parse_options(plugin, config, &options);
+    if (status == DPB_OK && !only)
+        dpb_conform_device(conform, plugin, options, reference);
+    dpb_conform_heading(conform, "models");
+    for (size_t i = 0; status == DPB_OK && i < (only ? 1 : sizeof families / sizeof families[0]);
+         i++) {
+        const char *name = only ? only : families[i];
+        dpb_conform_trial(conform, try_model(plugin, options, reference, name, model), name);
+    }
+    dpb_conform_end(conform);
+    free(options);
+    free(only);
+    return status;
+}
+
+/* Moves the settings of [model] to a configuration of their own. */
+static dpb_status split(const struct dpb_config *config, struct dpb_config *device,
+                        struct dpb_config *model)
+{
+    DPB_TRY(dpb_allocated(device && model));
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *s = &config->settings[i];
+        DPB_TRY(dpb_config_set(strcmp(s->section, "model") == 0 ? model : device, s->section,
+                               s->key, s->value, s->origin));
+    }
+    return DPB_OK;
+}
+
 /* A plugin whose option core has, too, would be refused by each run. */
 static void try_options(struct dpb_conform *conform, const struct dpb_plugin *plugin)
 {
@@ -255,10 +310,16 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
     if (plugin->kind == DPB_PLUGIN_COMM)
         return conform_comm(conform, plugin, config);
     DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", NULL, &dpb_host, &reference));
+    if (plugin->kind == DPB_PLUGIN_DEVICE) {
+        struct dpb_config *device = dpb_config_create(), *model = dpb_config_create();
+        dpb_status status = split(config, device, model);
+        DPB_THEN(status, conform_device(conform, plugin, reference->ops, device, model));
+        dpb_config_destroy(device);
+        dpb_config_destroy(model);
+        return status;
+    }
     dpb_status status = parse_options(plugin, config, &options);
-    if (status == DPB_OK && plugin->kind == DPB_PLUGIN_DEVICE)
-        dpb_conform_device(conform, plugin, options, reference->ops);
-    else if (status == DPB_OK && plugin->kind == DPB_PLUGIN_MODEL)
+    if (status == DPB_OK && plugin->kind == DPB_PLUGIN_MODEL)
         dpb_conform_model(conform, plugin, options, reference->ops);
     else if (status == DPB_OK && plugin->kind == DPB_PLUGIN_DATA)
         dpb_conform_data(conform, plugin, options);

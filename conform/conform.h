@@ -29,6 +29,11 @@ void dpb_conform_end(struct dpb_conform *conform);
 /* `options`: the plugin's, parsed. `reference`: the ops of device reference. */
 void dpb_conform_device(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                         const void *options, const struct dpb_device_ops *reference);
+/* A training step of a model, small and as core compiles it: the reference's loss, and gradients
+ * that are the slopes of the device's own loss (slope.h), as many tensors as 2 s allow. */
+dpb_status dpb_conform_device_model(const struct dpb_plugin *plugin, const void *options,
+                                    const struct dpb_device_ops *reference,
+                                    const struct dpb_plugin *model, const void *model_options);
 void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                        const void *options, const struct dpb_device_ops *reference);
 void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "conform/conform.h"
+#include "conform/networks.h"
 #include "conform/opcheck.h"
 
 struct subject {
@@ -83,21 +84,6 @@ static dpb_status try_others(const struct subject *subject)
     return DPB_OK;
 }
 
-/* The smallest square image that the model takes: the reference is slow. */
-static dpb_status build_small(const struct subject *subject, struct dpb_graph **graph)
-{
-    struct dpb_shape input = subject->info.input;
-    for (uint32_t side = 8; subject->info.any_image && side < input.h && side < input.w;
-         side += 8) {
-        dpb_status status =
-            build(subject, (struct dpb_shape){input.c, side, side}, subject->info.nclass, graph);
-        if (status == DPB_OK)
-            return status;
-        dpb_first_error_clear();
-    }
-    return build(subject, input, subject->info.nclass, graph);
-}
-
 static double direction(uint64_t i)
 {
     return (double)((i * UINT64_C(2654435761)) % 1000) / 500.0 - 1.0;
@@ -173,10 +159,8 @@ static dpb_status try_gradients(const struct subject *subject)
                                     .precision = DPB_PRECISION_FP64,
                                     .training = true};
     struct dpb_session session;
-    DPB_TRY(build_small(subject, &args.graph));
-    /* A small image's last layers have one pixel: a batch-norm of two values has no usable
-     * gradient, and in a deep network these errors multiply. */
-    args.batch = args.graph->n_states > 0 ? 8 : 2;
+    DPB_TRY(dpb_network_small(subject->plugin, subject->options, &args.graph));
+    args.batch = dpb_network_small_batch(args.graph);
     const struct dpb_shape in = args.graph->nodes[0].shape;
     dpb_status status = dpb_session_open(&args, &session);
     if (status != DPB_OK) {

@@ -1,6 +1,9 @@
 /* networks.c - see networks.h. */
 #include "conform/networks.h"
 
+#include "base/log.h"
+#include "graph/graph.h"
+
 #define CONV(...) (&(const struct dpb_conv_args){__VA_ARGS__})
 #define POOL(...) (&(const struct dpb_pool_args){__VA_ARGS__})
 
@@ -281,3 +284,28 @@ const struct dpb_network dpb_networks[] = {
     {"branches", &dpb_network_branches, NULL, 0, DPB_FP32, DPB_HWC},
     {.name = NULL},
 };
+
+/* ---- models, small -------------------------------------------------------------------------- */
+
+dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options,
+                             struct dpb_graph **graph)
+{
+    const struct dpb_model_ops *ops = model->ops;
+    struct dpb_model_info info = {.batch = 0};
+    ops->describe(options, &info);
+    for (uint32_t side = 8; info.any_image && side < info.input.h && side < info.input.w;
+         side += 8) {
+        const struct dpb_shape input = {info.input.c, side, side};
+        if (dpb_graph_build(model->name, ops, options, input, info.nclass, graph) == DPB_OK)
+            return DPB_OK;
+        dpb_first_error_clear();
+    }
+    return dpb_graph_build(model->name, ops, options, info.input, info.nclass, graph);
+}
+
+uint32_t dpb_network_small_batch(const struct dpb_graph *graph)
+{
+    /* A small image's last layers have one pixel: a batch-norm of two values has no usable
+     * gradient, and in a deep network these errors multiply. */
+    return graph->n_states > 0 ? 8 : 2;
+}

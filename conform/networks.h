@@ -7,6 +7,7 @@
 
 #include "dpbench/data.h"
 #include "dpbench/model.h"
+#include "dpbench/plugin.h"
 
 struct dpb_network {
     const char *name;
@@ -19,6 +20,13 @@ struct dpb_network {
 };
 /* One op each first, then mixtures. Ends with a name of NULL. */
 extern const struct dpb_network dpb_networks[];
+
+/* A model's own network for the smallest square image that the model takes, and a batch for it: the
+ * reference is slow. */
+struct dpb_graph;
+dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options,
+                             struct dpb_graph **graph);
+uint32_t dpb_network_small_batch(const struct dpb_graph *graph);
 
 /* Images that are not square, padding on one side, channel counts of no vector's width; the input
  * used twice, a node added to itself and used by two concats. All ops but grouped convolutions. */

@@ -19,9 +19,9 @@
 dpb_status dpb_opcheck_ops(const struct dpb_session *session);
 
 /* The last pass's loss, and in evaluation the correct samples, against `reference` (the ops of
- * device reference) in fp64. */
+ * device reference) in fp64. Within device.h's bound, or `share` of the loss if that is more. */
 dpb_status dpb_opcheck_loss(const struct dpb_session *session,
-                            const struct dpb_device_ops *reference);
+                            const struct dpb_device_ops *reference, double share);
 
 /* After a training step: the same step again gives the same bits, although weights are overwritten
  * as soon as backward has released them. A program compiled without inspection gives them, too. */

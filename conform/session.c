@@ -241,7 +241,7 @@ static dpb_status compile(const struct dpb_session_args *args, struct dpb_sessio
                                                   .precision = args->precision,
                                                   .training = args->training,
                                                   .format = &s->format,
-                                                  .inspect = true};
+                                                  .inspect = !args->plain};
     const struct dpb_device_memory memory = dpb_session_memory(s);
     DPB_TRY(s->ops->open(args->options, &device_args, &s->device));
     if (s->ops->memory_needed(args->options, &compile_args) == 0)

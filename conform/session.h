@@ -22,6 +22,7 @@ struct dpb_session_args {
     dpb_sample_order order;
     dpb_precision precision;
     bool training;
+    bool plain;        /* without inspect, as core compiles */
     bool node_by_node; /* DPB_DEVICE_NODE_BY_NODE */
     /* The device rounds a convolution's weight gradients once; a contraction's sum before its
      * bias is added. Both widen the bounds in bf16 and fp16. */
@@ -47,7 +48,7 @@ struct dpb_session {
     uint64_t n_progress;
 };
 
-/* Compiles the network on two threads, with inspect. Weights are initial, but no bias is 0 and no
+/* Compiles the network on two threads, with inspect unless `plain`. Weights are initial, but no bias is 0 and no
  * gamma 1: zeros and ones would hide an omission. */
 dpb_status dpb_session_open(const struct dpb_session_args *args, struct dpb_session *session);
 void dpb_session_close(struct dpb_session *session);

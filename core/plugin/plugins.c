@@ -206,6 +206,16 @@ static dpb_status search_add(struct search *search, const char *directory, size_
     return DPB_OK;
 }
 
+/* dpbench's own directories: of a build, of an installation. False: there is no such one. */
+static bool own_place(size_t i, char directory[PATH_MAX])
+{
+    char own[PATH_MAX - 32];
+    if (i > 1 || !dpb_own_directory(own, sizeof own))
+        return false;
+    snprintf(directory, PATH_MAX, i == 0 ? "%s/plugins" : "%s/../lib/dpbench", own);
+    return true;
+}
+
 /* The caller destroys the search, also after a failure. */
 static dpb_status search_create(struct search *search)
 {
@@ -216,13 +226,10 @@ static dpb_status search_create(struct search *search)
         DPB_TRY(search_add(search, path, length));
         path += length + (path[length] == ':' ? 1 : 0);
     }
-    char own[PATH_MAX - 32], directory[PATH_MAX];
-    if (!dpb_own_directory(own, sizeof own))
-        return DPB_OK;
-    snprintf(directory, sizeof directory, "%s/plugins", own);
-    DPB_TRY(search_add(search, directory, strlen(directory)));
-    snprintf(directory, sizeof directory, "%s/../lib/dpbench", own);
-    return search_add(search, directory, strlen(directory));
+    char directory[PATH_MAX];
+    for (size_t i = 0; own_place(i, directory); i++)
+        DPB_TRY(search_add(search, directory, strlen(directory)));
+    return DPB_OK;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -382,6 +389,37 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     search_destroy(&search);
     free(lookup);
     return status;
+}
+
+static bool holds(const struct object *object, const struct dpb_plugin *plugin)
+{
+    const struct dpb_plugin *p = object->first;
+    while (p && p != plugin)
+        p = p->next;
+    return p != NULL;
+}
+
+const char *dpb_plugin_path(const struct dpb_plugin *plugin)
+{
+    pthread_mutex_lock(&lock);
+    const struct object *object = objects;
+    while (object && !holds(object, plugin))
+        object = object->next;
+    pthread_mutex_unlock(&lock);
+    return object ? object->path : NULL;
+}
+
+/* An installation may consist of links. */
+bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
+{
+    const char *path = dpb_plugin_path(plugin), *slash = path ? strrchr(path, '/') : NULL;
+    char directory[PATH_MAX], file[2 * PATH_MAX];
+    for (size_t i = 0; slash && own_place(i, directory); i++) {
+        snprintf(file, sizeof file, "%s%s", directory, slash);
+        if (same_place(file, path))
+            return true;
+    }
+    return false;
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */

@@ -2,7 +2,6 @@
 #include "record/invocation.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <hwloc.h>
@@ -292,14 +291,14 @@ static json_t *checksum_of(const char *path)
     return whole ? json_string(text) : json_null();
 }
 
-/* The shared object that a plugin's struct lies in. */
+/* The shared object of a plugin. */
 static json_t *file_of(const struct dpb_plugin *plugin)
 {
-    Dl_info info;
-    bool found = dladdr(plugin, &info) != 0 && info.dli_fname;
-    return json_pack("{s:o, s:o}",                                                  //
-                     "path", found ? dpb_json_string(info.dli_fname) : json_null(), //
-                     "crc32", found ? checksum_of(info.dli_fname) : json_null());
+    const char *path = dpb_plugin_path(plugin);
+    return json_pack("{s:o, s:o, s:b}",                                  //
+                     "path", path ? dpb_json_string(path) : json_null(), //
+                     "crc32", path ? checksum_of(path) : json_null(),    //
+                     "own", dpb_plugin_is_own(plugin));
 }
 
 static json_t *plugin_to_json(const struct dpb_plugin *plugin)

@@ -17,6 +17,15 @@ static const char *plural(double n)
     return n == 1 ? "" : "s";
 }
 
+/* A plugin of DPBENCH_PLUGIN_PATH may have the name of one of dpbench's own. */
+static void print_foreign(const json_t *document, FILE *out)
+{
+    dpb_each_member(dpb_json_at(document, "versions.plugins"), kind, plugin)
+        if (json_is_false(dpb_json_at(plugin, "file.own")))
+            fprintf(out, "  %-13s %s '%s' from %s, not dpbench's own\n", "plugin", kind,
+                    dpb_json_text(plugin, "name", "?"), dpb_json_text(plugin, "file.path", "?"));
+}
+
 static void print_head(const json_t *document, FILE *out)
 {
     double workers = dpb_json_number(document, "world.workers"),
@@ -35,6 +44,7 @@ static void print_head(const json_t *document, FILE *out)
     const char *consistency = dpb_json_text(document, "strategy.consistency", "?");
     fprintf(out, "  %-13s %s%s%s\n", "strategy", dpb_json_text(document, "strategy.name", "?"),
             consistency[0] ? ", consistency: " : "", consistency);
+    print_foreign(document, out);
     if (json_is_object(dpb_json_at(document, "strategy.age")))
         fprintf(out, "  %-13s %.2f updates on average, median %.0f, p99 %.0f, at most %.0f\n",
                 "gradients' age", dpb_json_number(document, "strategy.age.mean"),

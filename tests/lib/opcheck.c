@@ -22,7 +22,7 @@ void check_ops(const struct dpb_session *s)
 
 void check_loss(const struct dpb_session *s)
 {
-    expect_ok(dpb_opcheck_loss(s, reference()));
+    expect_ok(dpb_opcheck_loss(s, reference(), 0));
 }
 
 /* Only a program compiled with inspect shows its nodes, and takes memory for them. */

@@ -519,6 +519,29 @@ TEST(test_misfits_are_refused)
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
+/* A plugin may have the name of one of dpbench's own, and says where it is from. */
+TEST(test_shadowing_is_said)
+{
+    struct command command;
+    shell(&command, "mkdir shadow && cp '%s/plugins/comm_shm.so' shadow", build_directory());
+    assert_int_equal(command.exit_code, 0);
+    for (int shadowed = 0; shadowed < 2; shadowed++) {
+        setenv("DPBENCH_PLUGIN_PATH", shadowed ? "shadow:." : ".", 1);
+        dpbench_ends(&command, deadline_s, 0,
+                     "-c base.ini comm.name=shm run.steps=2 --output shadow.json");
+        EXPECT_WORDS("text", command.out, "  plugin        model 'perceptron' from /");
+        if (has_line(command.out, "plugin +comm 'shm' from /.*/shadow/comm_shm.so, not dpbench's "
+                                  "own") != shadowed)
+            fail_msg("%s", command.out);
+        json_t *document = own_json(json_load_file("shadow.json", 0, NULL));
+        assert_true(json_is_false(json_at(document, "versions.plugins.model.file.own")));
+        assert_true(json_is_true(json_at(document, "versions.plugins.device.file.own")));
+        assert_int_equal(json_is_false(json_at(document, "versions.plugins.comm.file.own")),
+                         shadowed);
+    }
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+}
+
 /* ---- dpbench new ---------------------------------------------------------------------------- */
 
 /* A new plugin, under a name of its own, builds and conforms. Nothing is replaced. */
@@ -720,6 +743,29 @@ TEST(test_conform_finds_mistakes)
         expect_words(m->to, command.out, m->words);
         EXPECT_WORDS(m->to, command.err, "does not conform");
     }
+}
+
+/* A mistake that the suite's own networks do not have (tests/plugins/device_wrong.c). */
+TEST(test_conform_finds_wrong_devices)
+{
+    static const char *const rows[][2] = {
+        {"constant", "FAILED   lenet: lenet, fp32: loss is 2.3, should be "},
+        {"layer", "FAILED   lenet: lenet, fp32: loss is "},
+        {"sample", "FAILED   lenet: lenet, fp32: loss is "},
+        {"gradient", "FAILED   lenet: lenet: along a direction of 'fc"},
+        {"stops", "FAILED   lenet: lenet: along a direction of 'conv"},
+        {"none", "  shown    lenet"},
+    };
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpbench_ends(&command, deadline_s, strcmp(rows[i][0], "none") == 0 ? 0 : 3,
+                     "conform %s/tests/plugins/device_wrong.so model.name=lenet device.mistake=%s",
+                     build_directory(), rows[i][0]);
+        EXPECT_WORDS(rows[i][0], command.out, rows[i][1]);
+    }
+    dpbench_says(deadline_s, 2, WORDS("device 'wrong' refused every trial"),
+                 "conform %s/tests/plugins/device_wrong.so model.name=lenet model.hide=1",
+                 build_directory());
 }
 
 TEST(test_conform_refuses)
