@@ -7,14 +7,17 @@
  *   length     a message is longer than it says: decoding refuses it
  *   unsaid     ... by all but 8 bytes, and decoding reads all of it
  *   beyond     a message says one byte more than `bound`
+ *   silent     nothing is ever sent, and all is kept
+ *   integers   gradients that are no multiples of 1/64 are thrown away
  */
+#include <math.h>
 #include <string.h>
 
 #include "dpbench/plugin.h"
 
-enum mistake { NONE, FORGOTTEN, LOST, DOUBLED, LENGTH, UNSAID, BEYOND };
-static const char *const mistakes[] = {"none",   "forgotten", "lost",   "doubled",
-                                       "length", "unsaid",    "beyond", NULL};
+enum mistake { NONE, FORGOTTEN, LOST, DOUBLED, LENGTH, UNSAID, BEYOND, SILENT, INTEGERS };
+static const char *const mistakes[] = {"none",   "forgotten", "lost",   "doubled",  "length",
+                                       "unsaid", "beyond",    "silent", "integers", NULL};
 enum { SAID = 8 /* bytes */ };
 
 struct options {
@@ -39,7 +42,7 @@ static const struct dpb_host *host;
 static bool wrong(const struct options *options, const struct dpb_codec_part *part,
                   enum mistake mistake)
 {
-    const bool all = mistake == FORGOTTEN || mistake == UNSAID; /* buckets */
+    const bool all = mistake != LOST && mistake != DOUBLED; /* buckets */
     return (enum mistake)options->mistake == mistake && part->step >= (uint64_t)options->from &&
            part->step < (uint64_t)options->until && (part->first == 0 || all) &&
            part->rank == (uint32_t)options->rank;
@@ -56,8 +59,9 @@ static uint64_t mutant_encode(const void *options, const struct dpb_codec_part *
 {
     float *values = message;
     for (uint64_t i = 0; i < part->n; i++) {
-        const bool sent = (i + part->step) % 2 == 0;
-        const float value = gradients[i] + residual[i];
+        const bool sent = (i + part->step) % 2 == 0 && !wrong(options, part, SILENT);
+        const bool kept = !wrong(options, part, INTEGERS) || fmodf(gradients[i], 1.0F / 64) == 0;
+        const float value = (kept ? gradients[i] : 0.0F) + residual[i];
         values[i] = sent ? value : 0.0F;
         residual[i] = sent || wrong(options, part, FORGOTTEN) ? 0.0F : value;
     }

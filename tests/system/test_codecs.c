@@ -186,6 +186,27 @@ TEST(test_mistakes)
     }
 }
 
+/* Mistakes that are over before the check after training, or that a proof's gradients do not show:
+ * the residual is cleared in one step of 50; gradients are thrown away; none is ever sent. */
+TEST(test_mistakes_in_training)
+{
+    static const char *const mistakes[][3] = {
+        {"forgotten comm.codec_from=30 comm.codec_until=31", "fail", "steps check of comm 'shm'"},
+        {"forgotten comm.codec_from=30 comm.codec_until=31 optimizer.nesterov=yes", "fail",
+         "steps check of comm 'shm'"},
+        {"integers comm.codec_from=10 comm.codec_until=45", "fail", "steps check of comm 'shm'"},
+        {"silent comm.codec_from=10 comm.codec_until=1000", "skipped", ""}};
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        struct command command;
+        dpbench_ends(&command, deadline_s, mistakes[i][2][0] ? 3 : 0,
+                     TRAINING "run.steps=50 comm.name=shm comm.codec=mutant run.workers=2 "
+                              "comm.codec_mistake=%s",
+                     mistakes[i][0]);
+        assert_string_equal(json_text_at(command.json, "verification.steps"), mistakes[i][1]);
+        EXPECT_WORDS(mistakes[i][0], command.err, mistakes[i][2]);
+    }
+}
+
 /* Peers that share memory could read more than a message's bytes, and the bytes would say nothing of
  * it: in a proof, or in training alone. Nor may a message be longer than its bound. */
 TEST(test_bytes_of_messages)

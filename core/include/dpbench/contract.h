@@ -23,7 +23,9 @@
  *     settle     Applies all gradients that are on their way. Until its next step nobody waits for
  *                this worker. Not collective: core also calls it when a worker's training ends, or
  *                waits for a pause of all. NULL: the steps of zero gradients suffice.
- *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective.
+ *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective. Core may call it once
+ *                for all: the arrays and coefficients stay until close, and the arrays are final
+ *                between steps.
  *     applied    The part of an element of this worker's mean gradient of `step`, one of the last
  *                64, that was applied, in place of contract.share, which NULL stands for. 0:
  *                dropped, by DPB_PARTIAL and DPB_BATCHES alone.
@@ -80,7 +82,7 @@ struct dpb_contract {
 /* One array of the books, with an element for each of the layout's weights. The sum runs over all
  * workers: equal replicas name their weights with coefficient 1 / n_workers. */
 struct dpb_book {
-    const void *array; /* @borrowed until the next hook; NULL: none on this rank */
+    const void *array; /* @borrowed until close; NULL: none on this rank */
     dpb_dtype type;
     double coefficient;
     bool of_gradients; /* the array is in units of gradients: core multiplies by - learning rate */
