@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,15 +129,14 @@ json_t *dpb_cross_check(const json_t *document)
         const json_t *usual = usual_of(runs, group);
         dpb_each_item(group, i, number) {
             const json_t *run = run_at(runs, number);
-            char own[256], other[256];
+            char own[256], other[256], text[1024];
             if (agree(run, usual))
                 continue;
-            json_array_set_new(
-                odd, (size_t)json_integer_value(number),
-                json_sprintf("the first loss of %s is %.9g, and that of %s %.9g: both began with "
-                             "the same weights and samples",
-                             name_of(run, own), loss_at(run, 0), name_of(usual, other),
-                             loss_at(usual, 0)));
+            snprintf(text, sizeof text,
+                     "the first loss of %s is %.9g, and that of %s %.9g: both began with the same "
+                     "weights and samples",
+                     name_of(run, own), loss_at(run, 0), name_of(usual, other), loss_at(usual, 0));
+            json_array_set_new(odd, (size_t)json_integer_value(number), dpb_json_string(text));
         }
     }
     json_decref(groups);
@@ -179,12 +179,13 @@ void dpb_cross_check_warn(const json_t *document, json_t *warnings)
         dpb_each_item(group, i, number)
             dpb_each_item(group, k, other) {
                 const json_t *run = run_at(runs, number), *alone = run_at(runs, other);
+                if (is_alone(run) || !is_alone(alone) || !trains_alike(run, alone))
+                    continue;
                 char own[256], its[256];
-                if (!is_alone(run) && is_alone(alone) && trains_alike(run, alone))
-                    dpb_warnings_add(warnings, "like_independent",
-                                     "each loss of %s is that of %s, bit for bit: it trains as if "
-                                     "its workers did not exchange",
-                                     name_of(run, own), name_of(alone, its));
+                dpb_warnings_add(warnings, "like_independent",
+                                 "each loss of %s is that of %s, bit for bit: it trains as if its "
+                                 "workers did not exchange",
+                                 name_of(run, own), name_of(alone, its));
             }
     json_decref(groups);
 }
