@@ -7,7 +7,7 @@
  *   length     a message is longer than it says: decoding refuses it
  *   unsaid     ... by all but 8 bytes, and decoding reads all of it
  *   beyond     a message says one byte more than `bound`
- *   silent     nothing is ever sent, and all is kept
+ *   silent     nobody ever sends anything, and all is kept
  *   integers   gradients that are no multiples of 1/64 are thrown away
  */
 #include <math.h>
@@ -45,7 +45,7 @@ static bool wrong(const struct options *options, const struct dpb_codec_part *pa
     const bool all = mistake != LOST && mistake != DOUBLED; /* buckets */
     return (enum mistake)options->mistake == mistake && part->step >= (uint64_t)options->from &&
            part->step < (uint64_t)options->until && (part->first == 0 || all) &&
-           part->rank == (uint32_t)options->rank;
+           (part->rank == (uint32_t)options->rank || mistake == SILENT);
 }
 
 static uint64_t mutant_bound(const void *options, uint64_t n)

@@ -11,6 +11,7 @@
  *   undrawn      a replica is not drawn, though the centre moves
  *   centre       the centre's momentum is another than its books say
  *   place        the centre of a place moves to z, and z not to it
+ *   unmet        replicas take no mean
  */
 #include <stddef.h>
 
@@ -18,9 +19,21 @@
 #include "lib/averaging/averaging.h"
 #include "wrap.h"
 
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE, PLACE };
-static const char *const mistakes[] = {"none",      "lost",    "doubled", "coefficient", "left_out",
-                                       "one_sided", "undrawn", "centre",  "place",       NULL};
+enum mistake {
+    NONE,
+    LOST,
+    DOUBLED,
+    COEFFICIENT,
+    LEFT_OUT,
+    ONE_SIDED,
+    UNDRAWN,
+    CENTRE,
+    PLACE,
+    UNMET
+};
+static const char *const mistakes[] = {"none",     "lost",      "doubled", "coefficient",
+                                       "left_out", "one_sided", "undrawn", "centre",
+                                       "place",    "unmet",     NULL};
 static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", NULL};
 
 struct options {
@@ -157,6 +170,8 @@ static const struct dpb_queue_ops *queues(void)
 static dpb_status sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
                       const void *const *sources, uint32_t k, uint64_t n)
 {
+    if (wrong(UNMET) && k > 1)
+        return DPB_OK;
     return queues()->sum(queue, type, dst, sources, wrong(LEFT_OUT) && k > 1 ? k - 1 : k, n);
 }
 
@@ -165,13 +180,16 @@ static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint
     bool foreign = false;
     for (uint32_t rank = 0; arenas.peer_weights && rank < args.n_workers; rank++)
         foreign = foreign || (rank != args.rank && is_within(dst, arenas.peer_weights[rank]));
-    return foreign && wrong(ONE_SIDED) ? DPB_OK : queues()->copy(queue, dst, src, bytes);
+    return foreign && (wrong(ONE_SIDED) || wrong(UNMET)) ? DPB_OK
+                                                         : queues()->copy(queue, dst, src, bytes);
 }
 
 static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
                         void *y, uint64_t n)
 {
     const bool scales = !(b < 0) && !(b > 0) && !is_within(y, arenas.weights);
+    if (!(b < 0) && !(b > 0) && !scales && wrong(UNMET))
+        return DPB_OK;
     if (is_within(y, arenas.weights) && a < 0 && wrong(UNDRAWN))
         return DPB_OK;
     if (a > 0 && a < 1 && b > 0 && !(b < 1) && wrong(PLACE)) /* d gets its part of y */
