@@ -55,7 +55,7 @@ struct dpb_codec_ops {
     uint64_t (*bound)(const void *options, uint64_t n);
     /* Encodes gradients + residual into `message`, which is aligned to a cache line; returns the
      * message's bytes. Afterwards residual = gradients + residual - what the message decodes to,
-     * each element within one rounding of the largest of the part. With a velocity v:
+     * each element within one rounding of its own magnitudes. With a velocity v:
      * residual = gradients + v + residual - ..., and part->added += v. */
     uint64_t (*encode)(const void *options, const struct dpb_codec_part *part,
                        const float *gradients, float *residual, void *message);
@@ -79,8 +79,8 @@ struct dpb_codec_ops {
     uint64_t (*bytes)(const void *options, const struct dpb_codec_part *part);
     /* `sum` is that of all messages of part->round, the same bits on all workers. After the last
      * round: D = what it decodes to; residual = gradients + residual - D / n_workers; gradients =
-     * D. The sum of the residuals is right within one rounding of the part's largest for each
-     * worker. part->rank is the own. */
+     * D. Each element of the residuals' sum is right within one rounding of its own magnitudes for
+     * each worker. part->rank is the own. */
     void (*finish)(const void *options, const struct dpb_codec_part *part, const float *sum,
                    float *gradients, float *residual);
 };
