@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "optim/optimizer.h"
 #include "world/store.h"
 
@@ -108,9 +109,11 @@ dpb_status dpb_collect_answer(const struct dpb_collection *c)
 /* A server's. If an answer fails, rank 0 fails, too: its deadline ends the job. */
 static void *answer_always(void *collection)
 {
+    dpb_thread_enter();
     for (bool left = false; !left;)
         if (answer(collection, &left) != DPB_OK)
             break;
+    dpb_thread_leave();
     return NULL;
 }
 
