@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "world/futex.h"
 
 /* A strategy's own waits have deadlines. This one is for a strategy that has nothing to wait for,
@@ -57,6 +58,7 @@ static void *pump_main(void *argument)
     struct dpb_exchange *exchange = argument;
     struct dpb_pump *pump = &exchange->pump;
     const struct dpb_wait forever = {.timeout_ns = DPB_FOREVER, .purpose = "the next step"};
+    dpb_thread_enter();
     dpb_world_note_aside();
     while (dpb_events.wait(pump->kick, &forever) == DPB_OK) {
         dpb_events.reset(pump->kick);
@@ -68,6 +70,7 @@ static void *pump_main(void *argument)
         dpb_world_note("", UINT64_MAX, UINT32_MAX); /* it waits for no peer */
         dpb_events.signal(pump->idle);
     }
+    dpb_thread_leave();
     return NULL;
 }
 

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "measure/trace.h"
 #include "world/world.h"
 
@@ -198,6 +199,7 @@ static void *help(void *argument)
     char name[16]; /* the kernel's limit */
     snprintf(name, sizeof name, "dpb-feed%" PRIu32, helper->index);
     pthread_setname_np(pthread_self(), name);
+    dpb_thread_enter();
 
     pthread_mutex_lock(&feed->lock);
     for (;;) {
@@ -215,6 +217,7 @@ static void *help(void *argument)
         put_filled(feed, number, status);
     }
     pthread_mutex_unlock(&feed->lock);
+    dpb_thread_leave();
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "exchange/step.h"
 #include "loop/evaluate.h"
 #include "loop/finite.h"
@@ -72,6 +73,8 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     if (trainer->control.rank == 0)
         dpb_load_begin(trainer->binding.n_cores);
     dpb_gpu_begin(&trainer->journal->gpu);
+    trainer->course.timed_ns = dpb_now_ns();
+    trainer->course.others_ns = dpb_threads_others_ns();
     const bool common = trainer->control.apart && trainer->course.gated && has_pauses(trainer);
     if (run->steps)
         trainer->course.stop_at =
@@ -285,6 +288,14 @@ static dpb_status agree_on_end(struct dpb_trainer *trainer, bool *interrupted)
     return DPB_OK;
 }
 
+static void note_threads(const struct dpb_trainer *trainer)
+{
+    if (trainer->course.timed_ns == 0)
+        return;
+    trainer->journal->others_cpu_ns = dpb_threads_others_ns() - trainer->course.others_ns;
+    trainer->journal->others_wall_ns = dpb_now_ns() - trainer->course.timed_ns;
+}
+
 dpb_status dpb_end_training(struct dpb_trainer *trainer)
 {
     bool interrupted;
@@ -292,6 +303,7 @@ dpb_status dpb_end_training(struct dpb_trainer *trainer)
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
     DPB_TRY(dpb_look_for_nan(trainer, 0.0)); /* values that the last updates found */
     dpb_gpu_end(&trainer->journal->gpu);
+    note_threads(trainer);
     if (trainer->control.rank == 0)
         dpb_load_end(&trainer->journal->load);
     const int64_t arrived_ns = dpb_now_ns();

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "exchange/access.h"
 #include "proof/follow.h"
 #include "exchange/open.h"
@@ -190,6 +191,7 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
 {
     struct dpb_trainer trainer;
     int64_t opened_ns = dpb_now_ns();
+    dpb_thread_enter();
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_status status = dpb_trainer_open(experiment, &trainer);
     DPB_THEN(status, dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns));
@@ -204,5 +206,6 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
             trainer.exchange.memory.all_let_go = true;
     }
     dpb_trainer_close(&trainer);
+    dpb_thread_leave();
     return status;
 }

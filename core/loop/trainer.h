@@ -40,6 +40,7 @@ struct dpb_course {
     int64_t paused_ns;     /* evaluations and checkpoints: of warm-up; then since the first timed
                               step */
     int64_t all_paused_ns; /* all of them */
+    int64_t timed_ns, others_ns; /* at the first timed step: the clock, and base/threads.h */
     int64_t met_ns; /* workers that are apart have all ended their steps for a pause, or the run;
                        0: they train, or are not apart */
 };

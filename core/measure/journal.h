@@ -111,7 +111,10 @@ struct dpb_journal {
     struct dpb_load load;        /* rank 0: around the timed steps */
     struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */
     struct dpb_data_counts data; /* of the rank's source, at the end */
-    int64_t start_ns;            /* opening, proving and loading: until the first step */
+    /* Processor time of threads that are not core's, and the time that passed, pauses included, from
+     * the first timed step to the end; 0 before. */
+    int64_t others_cpu_ns, others_wall_ns;
+    int64_t start_ns; /* opening, proving and loading: until the first step */
     uint64_t n_evals;
     uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
     struct dpb_eval evals[DPB_JOURNAL_EVALS];

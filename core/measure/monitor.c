@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "world/job_load.h"
 #include "world/world.h"
 
@@ -100,6 +101,7 @@ static void *watch(void *argument)
 {
     struct timespec used;
     int64_t next_ns = monitor.begin_ns;
+    dpb_thread_enter();
     do {
         take();
         next_ns += monitor.series->interval_ns;
@@ -109,6 +111,7 @@ static void *watch(void *argument)
     take();
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0)
         monitor.series->cpu_ns = used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+    dpb_thread_leave();
     return argument;
 }
 

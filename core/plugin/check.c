@@ -177,7 +177,8 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
                             DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED |
                             DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE |
-                            DPB_COMM_WHOLE_SHARDS | DPB_COMM_OWN_DEVICE | DPB_COMM_SURVIVES};
+                            DPB_COMM_WHOLE_SHARDS | DPB_COMM_OWN_DEVICE | DPB_COMM_SURVIVES |
+                            DPB_COMM_THREADS};
     static const struct {
         uint64_t a, b;
         const char *names;

@@ -329,6 +329,54 @@ static uint64_t most_unrecorded(const struct dpb_result_maker *maker)
     return most;
 }
 
+/* No exact exchange moves less than an all-reduce, over all ranks. One step of slack: a step's bytes
+ * may be reported in the next. */
+static void warn_of_bytes(const struct dpb_result_maker *maker, json_t *warnings)
+{
+    const struct dpb_summary *summary = &maker->summary;
+    const struct dpb_journal *journal = maker->journals[0];
+    const bool exact = exchanges(maker) && journal && maker->n_left == maker->n_workers &&
+                       !dpb_experiment_codec(maker->experiment) &&
+                       (strcmp(journal->consistency, "synchronous") == 0 ||
+                        strncmp(journal->consistency, "late", strlen("late")) == 0);
+    if (!exact || !(summary->bytes_per_step > 0))
+        return;
+    const double n_steps = (double)summary->n_steps;
+    const double n_exchanges = n_steps - 1 - (double)journal->skipped_steps;
+    const double least = 2.0 * (maker->n_workers - 1) * (double)journal->parameters *
+                         (double)dpb_dtype_size(maker->experiment->gradient_type);
+    if (summary->bytes_per_step * n_steps < least * n_exchanges)
+        dpb_warnings_add(warnings, "few_bytes",
+                         "comm '%s' reports %.6g bytes a step; the exact mean of %u workers' "
+                         "gradients takes at least %.6g: its bytes are not all counted",
+                         maker->experiment->settings.comm.name, summary->bytes_per_step,
+                         maker->n_workers, least);
+}
+
+/* A GPU's driver has threads of its own, as a library has. */
+static void warn_of_threads(const struct dpb_result_maker *maker, json_t *warnings)
+{
+    const uint64_t unknown = DPB_COMM_THREADS | DPB_COMM_LAUNCHER;
+    const struct dpb_device_ops *device = maker->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    if (device->queues || (dpb_experiment_promises(maker->experiment) & unknown))
+        return;
+    for (uint32_t rank = 0; rank < maker->n_workers; rank++) {
+        const struct dpb_journal *journal = maker->journals[rank];
+        if (!journal || journal->others_wall_ns <= 0)
+            continue;
+        const double cores = (double)journal->others_cpu_ns / (double)journal->others_wall_ns;
+        const double helpers = journal->threads - 1.0; /* one of them is the loop's */
+        if (cores > helpers + 0.1) {
+            dpb_warnings_add(warnings, "undeclared_threads",
+                             "threads of rank %u beside core's kept %.2f cores busy, and "
+                             "device.threads allows %.0f beside the loop's: a plugin runs threads "
+                             "of its own (a strategy declares them by DPB_COMM_THREADS)",
+                             rank, cores, helpers);
+            return;
+        }
+    }
+}
+
 /* Warnings that only the finished numbers justify. */
 static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
 {
@@ -360,6 +408,8 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
                          "no byte went between workers in the timed steps, so the rate is that of "
                          "workers alone; time more steps than from one meeting or push to the "
                          "next");
+    warn_of_bytes(maker, warnings);
+    warn_of_threads(maker, warnings);
     const uint64_t unrecorded = most_unrecorded(maker);
     if (unrecorded > 0)
         dpb_warnings_add(warnings, "steps_not_recorded",

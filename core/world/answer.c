@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "world/store.h"
 
 static const char farewell = 0;
@@ -12,14 +13,14 @@ static const char farewell = 0;
 static void *answer_always(void *answerer_)
 {
     const struct dpb_answerer *answerer = answerer_;
-    for (;;) {
-        char question[DPB_QUESTION_BYTES];
-        size_t bytes = sizeof question;
-        if (dpb_store_take(answerer->key, question, &bytes, DPB_FOREVER) != DPB_OK ||
-            bytes == sizeof farewell ||
-            answerer->answer(answerer->owner, question, bytes) != DPB_OK)
-            return NULL;
-    }
+    char question[DPB_QUESTION_BYTES];
+    size_t bytes = sizeof question;
+    dpb_thread_enter();
+    while (dpb_store_take(answerer->key, question, &bytes, DPB_FOREVER) == DPB_OK &&
+           bytes != sizeof farewell && answerer->answer(answerer->owner, question, bytes) == DPB_OK)
+        bytes = sizeof question;
+    dpb_thread_leave();
+    return NULL;
 }
 
 dpb_status dpb_answerer_start(struct dpb_answerer *answerer, const char *what)

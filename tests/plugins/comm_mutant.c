@@ -22,6 +22,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,15 +48,16 @@ enum mutation {
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
     SLOTS,            /* the plan has slots of gradients that no setting asks for */
     FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
+    HALF_BYTES,       /* half of the bytes that are moved is reported */
+    OWN_THREAD,       /* a thread of its own computes all the time */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {"none",           "wrong_scale",    "bucket_left_out",
-                                        "slices_swapped", "element_wrong",  "element_nan",
-                                        "updated_twice",  "update_skipped", "stale_weights",
-                                        "late_weights",   "decay_dropped",  "replica_diverges",
-                                        "published",      "taken_early",    "slots",
-                                        "forgotten",      "audited",        NULL};
+static const char *const mutations[] = {
+    "none",          "wrong_scale",      "bucket_left_out", "slices_swapped", "element_wrong",
+    "element_nan",   "updated_twice",    "update_skipped",  "stale_weights",  "late_weights",
+    "decay_dropped", "replica_diverges", "published",       "taken_early",    "slots",
+    "forgotten",     "half_bytes",       "own_thread",      "audited",        NULL};
 
 struct options {
     int mutation;
@@ -108,6 +110,8 @@ static struct {
     bool has_before, swapped;
     /* AUDITED: elements summed here; bytes read from others, written to others, and reported. */
     uint64_t summed, read, wrote, reported;
+    pthread_t thread; /* OWN_THREAD */
+    bool stops;
 } m;
 
 /* ---- where and when ------------------------------------------------------------------------ */
@@ -203,7 +207,14 @@ static void mutant_count_bytes(uint64_t bytes)
 {
     if (active(AUDITED))
         m.reported += bytes;
-    m.host->count_bytes(bytes);
+    m.host->count_bytes(active(HALF_BYTES) ? bytes / 2 : bytes);
+}
+
+static void *compute(void *argument)
+{
+    while (!__atomic_load_n(&m.stops, __ATOMIC_RELAXED))
+        ;
+    return argument;
 }
 
 /* ---- the host's functions, as the strategy gets them --------------------------------------- */
@@ -545,6 +556,9 @@ static dpb_status mutant_bind(void *comm, const struct dpb_arenas *arenas)
         return DPB_NO_MEMORY;
     if (m.queues)
         DPB_TRY(m.queues->open(m.device.device, &m.queue));
+    m.stops = false;
+    if (m.options.mutation == OWN_THREAD && pthread_create(&m.thread, NULL, compute, NULL) != 0)
+        return m.host->fail(DPB_FAILED, "no thread");
     return m.inner->bind(comm, arenas);
 }
 
@@ -681,6 +695,10 @@ static void mutant_close(void *comm)
                     "audit of rank %u: summed %llu, read %llu, wrote %llu, reported %llu",
                     m.args.rank, (unsigned long long)m.summed, (unsigned long long)m.read,
                     (unsigned long long)m.wrote, (unsigned long long)m.reported);
+    __atomic_store_n(&m.stops, true, __ATOMIC_RELAXED);
+    if (m.thread)
+        pthread_join(m.thread, NULL);
+    m.thread = 0;
     m.inner->close(comm);
     if (m.queues)
         m.queues->close(m.queue);

@@ -83,6 +83,27 @@ static void test_bytes_reported(void **state)
         }
 }
 
+/* A strategy that reports less than any exact exchange moves, or computes on a core of its own, is
+ * warned of; and nobody else. */
+TEST(test_untold)
+{
+    static const char *const rows[][2] = {
+        {"half_bytes", "few_bytes"}, {"own_thread", "undeclared_threads"}, {"none", "-"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.workers=2 run.steps=300 comm.name=mutant_shm "
+              "comm.mutation=%s",
+              rows[i][0]);
+        for (size_t k = 0; k < 2; k++) {
+            char code[32];
+            snprintf(code, sizeof code, "\"%s\"", rows[k][1]);
+            if ((strstr(training.command.out, code) != NULL) != (i == k))
+                fail_msg("%s: %s: %s", rows[i][0], code, training.command.out);
+        }
+    }
+}
+
 TEST(test_independent_moves_nothing)
 {
     struct training training;

@@ -32,6 +32,7 @@ static struct dpb_journal *journal_of(struct bench *bench, uint32_t rank)
 static int bench_create(void **state)
 {
     static const char *const names[] = {"lenet", "idx", "cpu", "shm"};
+    static const struct dpb_device_ops device = {.open = NULL};
     static const struct dpb_library libraries[] = {{"oneDNN", "3.2", "3.2.1"}, {0}};
     struct bench *bench = calloc(1, sizeof *bench);
     struct dpb_experiment *e = &bench->experiment;
@@ -45,6 +46,7 @@ static int bench_create(void **state)
     }
     bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_OVERLAP;
     bench->plugins[DPB_PLUGIN_DEVICE].libraries = libraries;
+    bench->plugins[DPB_PLUGIN_DEVICE].ops = &device;
     e->config = dpb_config_create();
     e->n_workers = 2;
     e->n_servers = 1;
@@ -71,8 +73,10 @@ static int bench_create(void **state)
         journal->parameters = 61706;
         journal->macs_per_sample = 416520;
         journal->classes = 10;
-        for (int k = 0; k < 6 && rank < 2; k++)
+        for (int k = 0; k < 6 && rank < 2; k++) {
             add_step(journal, 0, 11);
+            journal->records[k].comm_bytes = 61706 * sizeof(double); /* as an all-reduce of 2 */
+        }
     }
     struct dpb_journal *first = journal_of(bench, 0);
     first->n_evals = 1;
@@ -279,8 +283,9 @@ TEST_WITH(not_finite_is_null_and_warned_of, bench_create, bench_destroy)
 
 TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
 {
-    static const char *const codes[] = {"not_steady", "drift", "busy_machine", "throttled",
-                                        "steps_not_recorded"};
+    static const char *const codes[] = {
+        "not_steady",         "drift",     "busy_machine",      "throttled",
+        "steps_not_recorded", "few_bytes", "undeclared_threads"};
     struct bench *bench = *state;
     json_t *document;
     for (int unquiet = 0; unquiet < 2; unquiet++) {
@@ -290,6 +295,9 @@ TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
             journal->steady = false;
             for (uint64_t k = 0; k < journal->n_records; k++)
                 journal->records[k].step_ns += (int64_t)k * MS;
+            journal->records[3].comm_bytes = journal->records[4].comm_bytes = rank;
+            journal->others_wall_ns = 100 * MS;
+            journal->others_cpu_ns = rank * 11 * MS;
         }
         journal_of(bench, 1)->unrecorded = unquiet ? 5 : 0;
         if (unquiet)

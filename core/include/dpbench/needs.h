@@ -36,6 +36,8 @@
 #define DPB_COMM_OWN_DEVICE UINT64_C(0x400) /* workers cannot share a device: run.learners = 1 */
 /* With SERVERS: run.survive; servers and other workers go on when a worker's process has died. */
 #define DPB_COMM_SURVIVES UINT64_C(0x800)
+/* Threads of the strategy, or of its library, work beside those of core. */
+#define DPB_COMM_THREADS UINT64_C(0x1000)
 
 /* A strategy's requirements with its options, and where it works. */
 struct dpb_comm_needs {

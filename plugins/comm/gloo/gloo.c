@@ -532,7 +532,8 @@ static const struct dpb_library libraries[] = {
 
 static const struct dpb_plugin gloo_plugin = {
     DPB_PLUGIN_HEAD(COMM, gloo_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS |
+                    DPB_COMM_THREADS,
     .name = "gloo",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "
