@@ -434,7 +434,8 @@ TEST(test_forgetful)
         write_file(file, text, strlen(text));
         build_plugin(&forgets, ".", "");
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words,
-                     "-c bare.ini run.workers=2 run.timeout_s=10 %s.name=forgets", plugin->kind);
+                     "-c bare.ini run.workers=2 run.timeout_s=10 run.conform=no %s.name=forgets",
+                     plugin->kind);
         snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
         unlink(file);
     }
@@ -766,6 +767,31 @@ TEST(test_conform_finds_wrong_devices)
     dpbench_says(deadline_s, 2, WORDS("device 'wrong' refused every trial"),
                  "conform %s/tests/plugins/device_wrong.so model.name=lenet model.hide=1",
                  build_directory());
+}
+
+/* A run tries such a device before it begins, on its own model. */
+TEST(test_run_tries_the_device)
+{
+    static const char run[] = "-c /dev/null run.results= run.steps=2 run.warmup_steps=0 "
+                              "run.steady_limit_s=0 run.batch=2 model.name=lenet "
+                              "data.name=synthetic device.name=wrong device.threads=1 --json";
+    struct command command;
+    shell(&command, "mkdir alien && cp '%s/tests/plugins/device_wrong.so' alien",
+          build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", "alien:.", 1);
+    dpbench_ends(&command, deadline_s, 0, "%s", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "pass");
+    dpbench_ends(&command, deadline_s, 3, "%s device.mistake=stops", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "fail");
+    assert_string_equal(json_text_at(command.json, "failure"), "VERIFICATION");
+    assert_int_equal(strlen(json_text_at(command.json, "versions.plugins.device.file.crc32")), 10);
+    EXPECT_WORDS("stops", command.err, "device 'wrong' (",
+                 "does not conform: lenet: ", "run.conform = no leaves the trial out");
+    dpbench_ends(&command, deadline_s, 0, "%s device.mistake=stops run.conform=no", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "skipped");
+    dpbench_ends(&command, deadline_s, 0, "%s device.name=reference", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "not_applicable");
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
 TEST(test_conform_refuses)
