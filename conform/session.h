@@ -48,8 +48,8 @@ struct dpb_session {
     uint64_t n_progress;
 };
 
-/* Compiles the network on two threads, with inspect unless `plain`. Weights are initial, but no bias is 0 and no
- * gamma 1: zeros and ones would hide an omission. */
+/* Compiles the network on two threads, with inspect unless `plain`. Weights are initial, but no
+ * bias is 0 and no gamma 1: zeros and ones would hide an omission. */
 dpb_status dpb_session_open(const struct dpb_session_args *args, struct dpb_session *session);
 void dpb_session_close(struct dpb_session *session);
 

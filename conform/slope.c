@@ -8,9 +8,9 @@
 #include "dpbench/random.h"
 
 /*
- * A step along a random direction is to move the loss by one of these shares of itself: a smaller
- * move drowns in roundings, a larger one crosses the kinks of ReLUs and pools. One of the three must
- * agree; a wrong gradient agrees with none.
+ * A step along a random direction is to move the loss by one of these shares of itself. A smaller
+ * move drowns in roundings, a larger one crosses the kinks of ReLUs and pools. One of the three
+ * must agree; a wrong gradient agrees with none.
  */
 static const double moves[] = {0x1p-13, 0x1p-16, 0x1p-10};
 enum { N_MOVES = sizeof moves / sizeof moves[0] };
@@ -79,8 +79,8 @@ static dpb_status compare(const struct line *line)
     }
     return dpb_fail(DPB_VERIFICATION,
                     "%s: along a direction of '%s' the loss rises by %.6g, its gradient says %.6g "
-                    "+- %.2g; is the loss that of this batch, and the gradient that of all "
-                    "samples and layers?",
+                    "+- %.2g: the loss is not this batch's, or the gradient leaves out samples or "
+                    "layers",
                     line->s->graph->name, line->tensor->name, measured, line->slope, limit);
 }
 

@@ -2,9 +2,9 @@
  * slope.h - holds a device's gradients to the device's own loss, tensor by tensor.
  *
  * Each tensor's weights move by h d, where d is a seeded random sign for each element. The slope
- * (loss(w + h d) - loss(w - h d)) / 2 h must be sum(g d). No oracle is needed, so the network may be
- * any model. A device that leaves out the same work in forward and in backward passes; the loss of
- * the reference shows it (opcheck.h).
+ * (loss(w + h d) - loss(w - h d)) / 2 h must be sum(g d). No oracle is needed, so the network may
+ * be any model. A device that leaves out the same work in forward and in backward passes. The loss
+ * of the reference shows such a device (opcheck.h).
  */
 #ifndef DPB_CONFORM_SLOPE_H
 #define DPB_CONFORM_SLOPE_H

@@ -66,6 +66,8 @@ static const struct dpb_option run_rows[] = {
      "directory of the result files"},
     {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.prove),
      "check an exchange of random gradients against its float64 sum before timing"},
+    {"conform", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(run.conform),
+     "first try a device that is not dpbench's own on the run's model, as `dpbench conform` does"},
     {"profile", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.profile),
      "times every op of the timed steps, beside the machine's limits"},
     {"trace", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(run.trace),

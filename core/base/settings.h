@@ -53,7 +53,7 @@ struct dpb_run_settings {
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */
     int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */
-    bool prove, require_steady, profile, survive;
+    bool prove, require_steady, profile, survive, conform;
 };
 
 struct dpb_optimizer_settings {

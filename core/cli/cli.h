@@ -199,6 +199,11 @@ void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const struct dpb_live_place *place, struct dpb_execution *execution);
 
+/* Before a run: tries a device that is not dpbench's own on the run's model, by the program
+ * dpbench-conform, in 0.1 to some seconds. DPB_VERIFICATION: it does not conform. *verdict is that
+ * of verification.device in the result, also after a failure. */
+dpb_status dpb_conform_before(const struct dpb_experiment *experiment, const char **verdict);
+
 /* Runs the arguments' run; writes and prints its document. */
 int dpb_run_single(const struct dpb_arguments *arguments);
 /* Measures the data of the arguments' experiment: `dpbench data`. */

@@ -1,9 +1,11 @@
 /* cmd_run.c - `dpbench -c FILE.ini`: one run; dpbench-sweep runs the file's sweep or search. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
+#include "record/invocation.h"
 #include "record/result.h"
 #include "record/result_file.h"
 
@@ -34,19 +36,35 @@ static void execute(const struct dpb_arguments *arguments, const struct dpb_expe
     dpb_execute(experiment, arguments->party, &place, execution);
 }
 
+/* The document of a run that its device did not let begin. */
+static void refuse(const struct dpb_experiment *experiment, struct dpb_execution *execution)
+{
+    execution->result = dpb_result_make(experiment, NULL, execution->status, dpb_first_error(NULL));
+    json_object_set_new(execution->result, "failure",
+                        json_string(dpb_status_name(execution->status)));
+    json_object_set_new(execution->result, "inputs", dpb_result_inputs(experiment));
+    json_object_set_new(execution->result, "invocation", dpb_result_invocation());
+}
+
 int dpb_run_single(const struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
     struct dpb_execution execution = {0};
+    const char *device = "skipped";
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
     const bool writes = dpb_party_is_head(arguments->party) && !arguments->cell;
     if (status == DPB_OK && writes)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
     if (status == DPB_OK && writes)
         status = dpb_experiment_probe(experiment);
+    DPB_THEN(status, dpb_conform_before(experiment, &device));
     execution.status = dpb_together_agree(arguments, status, experiment, &execution.exit_code);
     if (execution.status == DPB_OK)
         execute(arguments, experiment, &execution);
+    else if (strcmp(device, "fail") == 0 && dpb_party_is_head(arguments->party))
+        refuse(experiment, &execution);
+    json_object_set_new(json_object_get(execution.result, "verification"), "device",
+                        json_string(device));
     int code = execution.exit_code;
     if (arguments->cell)
         code = end_cell(arguments, &execution);

@@ -409,7 +409,7 @@ const char *dpb_plugin_path(const struct dpb_plugin *plugin)
     return object ? object->path : NULL;
 }
 
-/* An installation may consist of links. */
+/* An installation may consist of links. All that a build makes is its own. */
 bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
 {
     const char *path = dpb_plugin_path(plugin), *slash = path ? strrchr(path, '/') : NULL;
@@ -419,7 +419,8 @@ bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
         if (same_place(file, path))
             return true;
     }
-    return false;
+    return slash && dpb_own_directory(directory, sizeof directory) &&
+           dpb_begins_with(path, directory) && path[strlen(directory)] == '/';
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */

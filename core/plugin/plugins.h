@@ -20,7 +20,8 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
 /* The shared object that a loaded plugin is in; lives as long as the process. NULL: none was loaded
  * for it. */
 const char *dpb_plugin_path(const struct dpb_plugin *plugin);
-/* Whether that object is of dpbench's own directories, not of DPBENCH_PLUGIN_PATH. */
+/* Whether that object came with dpbench: it is in one of dpbench's own directories, or below the
+ * one of the program. */
 bool dpb_plugin_is_own(const struct dpb_plugin *plugin);
 
 /* One row of `dpbench plugins`: a plugin, or one that cannot be loaded, with the reason. */

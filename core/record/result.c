@@ -239,10 +239,11 @@ static json_t *verification_to_json(const struct dpb_summary *summary)
         [DPB_VERDICT_FAIL] = "fail",
         [DPB_VERDICT_NOT_APPLICABLE] = "not_applicable",
     };
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?}", "pattern", names[summary->pattern],
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "pattern", names[summary->pattern],
                      "exchange", names[summary->exchange], "replicas", names[summary->replicas],
                      "after", names[summary->after], "steps", names[summary->steps], "steps_reason",
-                     summary->steps_reason);
+                     summary->steps_reason, "device",
+                     names[DPB_VERDICT_NOT_APPLICABLE]); /* cli/conform.c has another */
 }
 
 static json_t *model_to_json(const struct dpb_result_maker *maker)

@@ -22,8 +22,12 @@ static void print_foreign(const json_t *document, FILE *out)
 {
     dpb_each_member(dpb_json_at(document, "versions.plugins"), kind, plugin)
         if (json_is_false(dpb_json_at(plugin, "file.own")))
-            fprintf(out, "  %-13s %s '%s' from %s, not dpbench's own\n", "plugin", kind,
-                    dpb_json_text(plugin, "name", "?"), dpb_json_text(plugin, "file.path", "?"));
+            fprintf(out, "  %-13s %s '%s' from %s, not dpbench's own%s%s\n", "plugin", kind,
+                    dpb_json_text(plugin, "name", "?"), dpb_json_text(plugin, "file.path", "?"),
+                    strcmp(kind, "device") == 0 ? "; conform: " : "",
+                    strcmp(kind, "device") == 0
+                        ? dpb_json_text(document, "verification.device", "?")
+                        : "");
 }
 
 static void print_head(const json_t *document, FILE *out)

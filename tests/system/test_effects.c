@@ -230,6 +230,7 @@ static const struct {
     {"device.workspace", "test_cuda_tuning"},
     {"eval.criterion", "test_continue"},
     {"run.comm_cores", "test_overlap"},
+    {"run.conform", "test_writing_plugins"},
     {"run.global_batch", "test_bad_input"},
     {"run.loss_scale", "test_loss_scale, test_cuda_runs"},
     {"run.memory", "test_too_large"},

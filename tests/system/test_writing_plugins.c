@@ -24,7 +24,7 @@ static const struct own {
     const char *kind, *name;
 } own[] = {{"model", "perceptron"}, {"data", "csv"},       {"device", "one_layer"},
            {"comm", "sum_all"},     {"comm", "local_sgd"}, {"codec", "upper_half"},
-           {"comm", "peaks"},       {"comm", "one_late"}};
+           {"comm", "peaks"},       {"comm", "one_late"},  {"comm", "diloco"}};
 enum { PLUGINS = sizeof own / sizeof *own };
 
 /* ---- files and compiling ------------------------------------------------------------------- */
@@ -111,6 +111,7 @@ static int set_up(void **state)
     for (size_t i = 0; i < PLUGINS; i++)
         build_plugin(&own[i], ".", "");
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    assert_int_equal(mkdir("misfit", 0777), 0);
     write_rows("rows.csv", 0);
     write_rows("shifted.csv", 1);
     sandbox_write("base.ini", "[run]\nresults =\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
@@ -245,6 +246,45 @@ TEST(test_local_sgd)
         assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
         expect_verified(&third);
     }
+}
+
+/* Meeting after every step it is core's momentum. Other books, and another `meet`, show. */
+TEST(test_diloco)
+{
+    static const char *const wrong[][2] = {
+        {"momentum * momentum", "momentum"},
+        {"1, m->weights, momentum, m->velocity", "1, m->weights, 1, m->velocity"}};
+    char *text = read_text("comm_diloco.c");
+    for (int workers = 1; workers <= 3; workers++) {
+        struct command every, third, momentum;
+        char arguments[256];
+        const char *format = "run.workers=%d run.batch=6 comm.bucket=64 run.prove=yes comm.name=%s";
+        snprintf(arguments, sizeof arguments, format, workers,
+                 "shm optimizer.momentum=0.8 optimizer.nesterov=yes");
+        train(&momentum, arguments);
+        snprintf(arguments, sizeof arguments, format, workers,
+                 "diloco comm.period=1 comm.outer_rate=1 comm.outer_momentum=0.8 "
+                 "optimizer.momentum=0");
+        train(&every, arguments);
+        snprintf(arguments, sizeof arguments, format, workers,
+                 "diloco comm.period=3 checkpoint.save=saved.safetensors checkpoint.at=4");
+        train(&third, arguments);
+        expect_continued(&third, workers, "diloco comm.period=3 comm.bucket=64");
+        assert_true(same_losses(&every, &momentum));
+        assert_string_equal(json_text_at(third.json, "strategy.consistency"), "averaging");
+        assert_string_equal(json_text_at(third.json, "verification.after"), "pass");
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *bad = replaced(text, wrong[i][0], wrong[i][1]);
+        write_file("comm_diloco.c", bad, strlen(bad));
+        build_plugin(&(struct own){"comm", "diloco"}, "misfit", "");
+        setenv("DPBENCH_PLUGIN_PATH", "misfit:.", 1);
+        dpbench_says(deadline_s, 3, WORDS("pattern check of comm 'diloco'"),
+                     "-c base.ini run.workers=2 comm.name=diloco comm.period=2");
+        setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    }
+    write_file("comm_diloco.c", text, strlen(text));
+    unlink("misfit/comm_diloco.so");
 }
 
 #define PEAKS "peaks run.precision=fp32 comm.bucket=128"
@@ -434,7 +474,8 @@ TEST(test_forgetful)
         write_file(file, text, strlen(text));
         build_plugin(&forgets, ".", "");
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words,
-                     "-c bare.ini run.workers=2 run.timeout_s=10 %s.name=forgets", plugin->kind);
+                     "-c bare.ini run.workers=2 run.timeout_s=10 run.conform=no %s.name=forgets",
+                     plugin->kind);
         snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
         unlink(file);
     }
@@ -498,7 +539,6 @@ static const struct misfit {
 
 TEST(test_misfits_are_refused)
 {
-    assert_int_equal(mkdir("misfit", 0777), 0);
     setenv("DPBENCH_PLUGIN_PATH", "misfit:.", 1);
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
         const struct misfit *m = &misfits[i];
@@ -766,6 +806,31 @@ TEST(test_conform_finds_wrong_devices)
     dpbench_says(deadline_s, 2, WORDS("device 'wrong' refused every trial"),
                  "conform %s/tests/plugins/device_wrong.so model.name=lenet model.hide=1",
                  build_directory());
+}
+
+/* A run tries such a device before it begins, on its own model. */
+TEST(test_run_tries_the_device)
+{
+    static const char run[] = "-c /dev/null run.results= run.steps=2 run.warmup_steps=0 "
+                              "run.steady_limit_s=0 run.batch=2 model.name=lenet "
+                              "data.name=synthetic device.name=wrong device.threads=1 --json";
+    struct command command;
+    shell(&command, "mkdir alien && cp '%s/tests/plugins/device_wrong.so' alien",
+          build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", "alien:.", 1);
+    dpbench_ends(&command, deadline_s, 0, "%s", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "pass");
+    dpbench_ends(&command, deadline_s, 3, "%s device.mistake=stops", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "fail");
+    assert_string_equal(json_text_at(command.json, "failure"), "VERIFICATION");
+    assert_int_equal(strlen(json_text_at(command.json, "versions.plugins.device.file.crc32")), 10);
+    EXPECT_WORDS("stops", command.err, "device 'wrong' (",
+                 "does not conform: lenet: ", "run.conform = no leaves the trial out");
+    dpbench_ends(&command, deadline_s, 0, "%s device.mistake=stops run.conform=no", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "skipped");
+    dpbench_ends(&command, deadline_s, 0, "%s device.name=reference", run);
+    assert_string_equal(json_text_at(command.json, "verification.device"), "not_applicable");
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
 TEST(test_conform_refuses)

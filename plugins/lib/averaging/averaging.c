@@ -65,6 +65,23 @@ static void *velocity_of(const struct dpb_averaging *self, uint64_t at)
     return in_inbox(self, 0, self->velocity_at, at);
 }
 
+/* With `meet`: the weights after the meeting before, and behind them the velocity. Elements outside
+ * of this rank's slices are 0, so that the books count each once. */
+static void *start_of(const struct dpb_averaging *self, uint64_t at)
+{
+    return in_inbox(self, self->comm.base.args.rank, self->start_at, at);
+}
+
+static uint64_t area_of(const struct dpb_layout *layout)
+{
+    return dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+}
+
+static void *outer_velocity_of(const struct dpb_averaging *self, uint64_t at)
+{
+    return (char *)start_of(self, at) + area_of(&self->comm.base.arenas.layout);
+}
+
 /* The optimizer's state, in the memory of the weights; NULL: it has none. */
 static char *optimizer_state(const struct dpb_averaging *self)
 {
@@ -117,6 +134,12 @@ static void axpby(const struct work *work, double a, const void *x, double b, vo
     struct dpb_device_strategy *comm = &work->self->comm;
     if (comm->status == DPB_OK)
         dpb_device_keep(comm, comm->ops->axpby(queue_of(work), type_of(work), a, x, b, y, work->n));
+}
+
+void dpb_averaging_axpby(const struct dpb_averaging_meeting *meeting, double a, const void *x,
+                         double b, void *y)
+{
+    axpby(meeting->work, a, x, b, y);
 }
 
 static void sum(const struct work *work, void *to, const void *const *sources, uint32_t k)
@@ -303,9 +326,23 @@ static dpb_status meet_wait(void *strategy, uint64_t bucket)
     return wait_for(strategy, DPB_SIGNAL_PUSHED, group_of(strategy), bucket, "the peer's update");
 }
 
-/* The mean of n workers' arrays into each of them. */
+/* The new weights of all replicas from their mean. */
+static void meet_own(const struct work *work, uint64_t at, void *mean)
+{
+    const struct dpb_averaging *self = work->self;
+    const struct dpb_averaging_meeting meeting = {.rule = &self->rule,
+                                                  .weights = mean,
+                                                  .start = start_of(self, at),
+                                                  .velocity = outer_velocity_of(self, at),
+                                                  .work = work};
+    self->rule.meet(&meeting);
+    copy(work, start_of(self, at), mean, self->comm.base.args.rank);
+}
+
+/* The mean of n workers' arrays into each of them. `at`: their place in the weights, if they are
+ * weights with a `meet`. */
 static void take_mean(const struct work *work, void *const *arrays, const uint32_t *ranks,
-                      uint32_t n, uint32_t place)
+                      uint32_t n, uint32_t place, const uint64_t *at)
 {
     const void *sources[DPB_STRATEGY_WORKERS] = {NULL};
     void *own = arrays[place];
@@ -313,6 +350,8 @@ static void take_mean(const struct work *work, void *const *arrays, const uint32
         sources[i] = get(work, arrays[i], ranks[i], i);
     sum(work, own, sources, n);
     axpby(work, 1.0 / n, own, 0.0, own);
+    if (at)
+        meet_own(work, *at, own);
     for (uint32_t i = 0; i < n; i++)
         if (i != place)
             copy(work, arrays[i], own, ranks[i]);
@@ -326,11 +365,11 @@ static void meet_group(const struct work *work, struct dpb_piece piece)
     const uint32_t n = list_group(self, ranks, &place);
     for (uint32_t i = 0; i < n; i++)
         arrays[i] = dpb_strategy_weights(&self->comm.base, ranks[i], piece.begin);
-    take_mean(work, arrays, ranks, n, place);
+    take_mean(work, arrays, ranks, n, place, self->rule.meet ? &piece.begin : NULL);
     for (uint32_t i = 0; i < n; i++)
         arrays[i] = own_of(self, ranks[i], piece.begin);
     if (averages_state(self))
-        take_mean(work, arrays, ranks, n, place);
+        take_mean(work, arrays, ranks, n, place, NULL);
 }
 
 /* The places meet z once their learners have met y: both at once, with all of these weights, would
@@ -414,7 +453,7 @@ static void meet_slice(struct dpb_averaging *self, uint64_t bucket, struct dpb_s
 static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_averaging *self = strategy;
-    const bool any = self->meets && (self->rule.centre || !is_alone(self));
+    const bool any = self->meets && (self->rule.centre || self->rule.meet || !is_alone(self));
     if (any && turn->at == 0)
         dpb_signals_span_late(&self->comm.base.signals, DPB_SIGNAL_PUSHED, self->peers, bucket);
     if (any)
@@ -488,21 +527,22 @@ static uint32_t count_places(const struct dpb_averaging_rule *rule, uint32_t n_w
 }
 
 /* A meeting rounds a weight once for each worker, and twice for the factor and the difference; in
- * a place also three times for the centre of each place. */
+ * a place also three times for the centre of each place; with `meet` as often as that may. */
 static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule, uint32_t n_workers)
 {
-    const bool periodic = takes_mean_of_all(rule);
+    const bool periodic = takes_mean_of_all(rule) && !rule->meet;
     const uint32_t period = (uint32_t)rule->period;
-    return (struct dpb_contract){.consistency = periodic ? DPB_PERIODIC : DPB_AVERAGING,
-                                 .parameter = period,
-                                 .proof = periodic ? DPB_PROOF_SETTLES : DPB_PROOF_BOOKS,
-                                 .settle_steps = periodic ? period - 1 : 0,
-                                 .divisor = 1,
-                                 .share = periodic ? 1.0 / n_workers : 1.0,
-                                 .roundings =
-                                     periodic ? n_workers + 2 * period
-                                              : n_workers + 4 + 3 * count_places(rule, n_workers),
-                                 .replicas_equal = periodic};
+    return (struct dpb_contract){
+        .consistency = periodic ? DPB_PERIODIC : DPB_AVERAGING,
+        .parameter = period,
+        .proof = periodic ? DPB_PROOF_SETTLES : DPB_PROOF_BOOKS,
+        .settle_steps = periodic ? period - 1 : 0,
+        .divisor = 1,
+        .share = periodic ? 1.0 / n_workers : 1.0,
+        .roundings = periodic
+                         ? n_workers + 2 * period
+                         : n_workers + 4 + 3 * count_places(rule, n_workers) + (rule->meet ? 6 : 0),
+        .replicas_equal = periodic};
 }
 
 /* ---- hooks: life --------------------------------------------------------------------------- */
@@ -516,6 +556,10 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
     if (rule->period == 0)
         return host->fail(DPB_FAILED,
                           "struct dpb_averaging_rule: a period has at least 1 step, not 0");
+    if (rule->meet && (rule->centre || rule->partner))
+        return host->fail(DPB_FAILED,
+                          "struct dpb_averaging_rule: `meet` is for the mean of all workers, "
+                          "without a centre and without partners");
     if (rule->learners > 0 && count_places(rule, args->n_workers) < 2)
         return host->fail(DPB_USAGE,
                           "comm.local_centers = yes with one place: its centre has no others to "
@@ -558,14 +602,13 @@ static uint32_t count_areas(const struct dpb_averaging_rule *rule, uint32_t rank
 {
     const uint32_t of_all = rule->centre || rule->average_state;
     const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
-    return of_all + of_place + (rank == 0 ? 1 + keeps_velocity(rule) : 0);
+    return of_all + of_place + (rank == 0 ? 1 + keeps_velocity(rule) : 0) + (rule->meet ? 2 : 0);
 }
 
 static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, uint32_t rank,
                             const struct dpb_layout *layout)
 {
-    return count_areas(rule, rank) *
-           dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+    return count_areas(rule, rank) * area_of(layout);
 }
 
 /* Slots that a meeting of n workers takes. */
@@ -601,8 +644,7 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
 {
     struct dpb_averaging *self = comm;
     const struct dpb_comm_args *args = &self->comm.base.args;
-    const uint64_t area =
-        dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+    const uint64_t area = area_of(layout);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
@@ -613,6 +655,7 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
     self->staging_at = inbox_bytes(&self->rule, args->rank, layout);
+    self->start_at = self->rule.meet ? self->staging_at - 2 * area : 0;
     want->inbox_bytes = self->staging_at;
     if (!self->comm.in_place)
         want->inbox_bytes +=
@@ -643,6 +686,31 @@ static dpb_status drain(struct dpb_averaging *self, uint32_t flight)
     return self->comm.status;
 }
 
+/* Elements of the bucket that this rank averages, from *at on. */
+static uint64_t own_slice(const struct dpb_averaging *self, uint64_t bucket, uint64_t *at)
+{
+    const struct dpb_strategy *base = &self->comm.base;
+    const struct dpb_range slice = dpb_slice_of(dpb_pipeline_bucket_length(&base->pipeline, bucket),
+                                                base->args.rank, base->args.n_workers);
+    *at = bucket * base->arenas.bucket_elements + slice.begin;
+    return slice.end - slice.begin;
+}
+
+/* The first meeting starts from these weights, at rest. */
+static void load_start(struct dpb_averaging *self)
+{
+    const struct dpb_strategy *base = &self->comm.base;
+    const struct work all = {self, MEETS, base->arenas.layout.n_elements};
+    clear(&all, start_of(self, 0));
+    clear(&all, outer_velocity_of(self, 0));
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        uint64_t at;
+        const struct work work = {self, MEETS, own_slice(self, bucket, &at)};
+        copy(&work, start_of(self, at), dpb_strategy_weights(base, base->args.rank, at),
+             base->args.rank);
+    }
+}
+
 /* The centre begins at rest where all replicas do. */
 static dpb_status averaging_load(void *comm)
 {
@@ -657,6 +725,8 @@ static dpb_status averaging_load(void *comm)
         clear(&all, velocity_of(self, 0));
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
         copy(&all, place_of(self, rank, 0), base->arenas.weights, rank);
+    if (self->rule.meet)
+        load_start(self);
     return drain(self, MEETS);
 }
 
@@ -719,13 +789,11 @@ static dpb_status pass_fence(struct dpb_averaging *self)
 static void take_means(struct dpb_averaging *self)
 {
     const struct dpb_strategy *base = &self->comm.base;
-    const uint32_t self_rank = base->args.rank, n = base->args.n_workers;
+    const uint32_t n = base->args.n_workers;
     const void *sources[DPB_STRATEGY_WORKERS];
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
-        const struct dpb_range slice =
-            dpb_slice_of(dpb_pipeline_bucket_length(&base->pipeline, bucket), self_rank, n);
-        const uint64_t at = bucket * base->arenas.bucket_elements + slice.begin;
-        const struct work work = {self, MEETS, slice.end - slice.begin};
+        uint64_t at;
+        const struct work work = {self, MEETS, own_slice(self, bucket, &at)};
         void *mean = room(&work, model_of(self, at), 0, n);
         for (uint32_t rank = 0; rank < n; rank++)
             sources[rank] = get(&work, dpb_strategy_weights(base, rank, at), rank, rank);
@@ -773,6 +841,12 @@ static dpb_status averaging_books(void *comm, struct dpb_books *books)
     books->entries[books->n++] = (struct dpb_book){arenas->weights, type, 1.0, false};
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
         books->entries[books->n++] = (struct dpb_book){place_of(self, rank, 0), type, 1.0, false};
+    if (self->rule.meet) {
+        books->entries[books->n++] =
+            (struct dpb_book){start_of(self, 0), type, self->rule.start_coefficient, false};
+        books->entries[books->n++] = (struct dpb_book){outer_velocity_of(self, 0), type,
+                                                       self->rule.velocity_coefficient, false};
+    }
     if (!self->rule.centre || rank != 0)
         return DPB_OK;
     books->entries[books->n++] = (struct dpb_book){model_of(self, 0), type, 1.0 - momentum, false};
@@ -802,6 +876,12 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"velocity", type, true, n,
                                      self->comm.base.args.rank == 0 ? velocity_of(self, 0) : NULL};
+    if (self->rule.meet) {
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){"start", type, false, n, start_of(self, 0)};
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){"outer_velocity", type, false, n, outer_velocity_of(self, 0)};
+    }
     if (self->rule.learners > 0) { /* other learners have other places */
         snprintf(self->place_name, sizeof self->place_name, "place_%u", self->rule.learners);
         saved->arrays[saved->n++] = (struct dpb_saved_array){

@@ -13,6 +13,9 @@
  *            c = alpha (weights before the update - y);  weights -= c;  y += sum of all its c;
  *            e = (y - z) / places;  y -= e;  d = centre_momentum d + sum of all e;  z += d
  *
+ *   meet     like mean, of all workers; then the strategy's own `meet` makes the new weights of all
+ *            replicas from the mean, from the weights after the meeting before, and from a velocity
+ *
  * The p-th member of the group averages (or adds to z) the p-th slice of every bucket (slices.h).
  * The model is z; or, for means, the mean of all weights.
  *
@@ -49,6 +52,19 @@ struct dpb_averaging_options {
 #define DPB_AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
 #define DPB_AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
 
+/* A part of the arrays in a meeting, `n` elements of the weights' type. */
+struct dpb_averaging_meeting {
+    const struct dpb_averaging_rule *rule;
+    void *weights;     /* the mean of all workers' weights; `meet` leaves the new weights here */
+    const void *start; /* the weights after the meeting before; those of `load` at first */
+    void *velocity;    /* `meet`'s own; 0 after `load` */
+    const void *work;  /* for dpb_averaging_axpby */
+};
+
+/* Enqueues y = a x + b y over the part. */
+void dpb_averaging_axpby(const struct dpb_averaging_meeting *meeting, double a, const void *x,
+                         double b, void *y);
+
 struct dpb_averaging_rule {
     uint64_t period; /* steps; at least 1 */
     bool centre;
@@ -64,6 +80,12 @@ struct dpb_averaging_rule {
      * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
     uint32_t (*partner)(const struct dpb_averaging *self, uint64_t round);
     uint64_t seed; /* for `partner` */
+    /* Mean of all workers: enqueues, by dpb_averaging_axpby alone, at most 6 operations that round.
+     * The books need what `meet` conserves: the sum of all workers' weights + start_coefficient x
+     * start + velocity_coefficient x velocity. NULL: the mean is the new weights. */
+    void (*meet)(const struct dpb_averaging_meeting *meeting);
+    double start_coefficient, velocity_coefficient;
+    double outer_rate, outer_momentum; /* for `meet` */
 };
 
 /* Returns the strategy's rule with these options. */
@@ -77,6 +99,7 @@ struct dpb_averaging {
     uint64_t place_at;    /* in the inbox of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
+    uint64_t start_at;    /* in the own one: `start`, then `velocity`, of the own slices alone */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */
     uint64_t fence_at;    /* bytes into each rank's scratch */
     double steps;         /* since `load`, including the step under way */
