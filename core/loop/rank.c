@@ -130,6 +130,7 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     if (settings->run.profile)
         DPB_TRY(take_profile(trainer));
     DPB_TRY(dpb_verify_ages(&trainer->exchange, trainer->journal));
+    DPB_TRY(dpb_verify_lead(&trainer->exchange));
     /* If gradients settle later, dpb_prove_again settles and compares the replicas. */
     if (settings->run.mode == DPB_MODE_TRAIN && trainer->exchange.plan.contract.settle_steps == 0)
         DPB_TRY(dpb_verify_replicas(&trainer->exchange, trainer->journal));

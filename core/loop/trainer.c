@@ -183,6 +183,19 @@ static dpb_status share_seal_key(void)
     return DPB_OK;
 }
 
+/* journal->within. Nobody waits for a worker that has settled (the hook `settle`) until it has
+ * ended a further step. So the begins of its steps do not show a stale strategy's lead. */
+static uint32_t steps_within(const struct dpb_exchange *exchange)
+{
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const bool waits =
+        contract->consistency == DPB_SYNCHRONOUS || exchange->late.on || !exchange->ops->settle;
+    return exchange->experiment->settings.run.mode == DPB_MODE_TRAIN && waits &&
+                   contract->lead < UINT32_MAX
+               ? 1 + contract->lead + (exchange->late.on ? 1 : 0)
+               : 0;
+}
+
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     const struct dpb_contract *contract = &trainer->exchange.plan.contract;
@@ -204,6 +217,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
                               trainer->journal));
     dpb_contract_label(contract, experiment->n_workers, trainer->journal->consistency);
     trainer->journal->apart = contract->lead > 0;
+    trainer->journal->within = steps_within(&trainer->exchange);
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);

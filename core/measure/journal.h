@@ -90,6 +90,8 @@ struct dpb_journal {
     uint64_t checksum;                 /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
+    /* No worker begins a step before all have begun the step so many before; 0: not promised. */
+    uint32_t within;
     bool apart; /* workers do not wait for each other in each step */
     /* Ages of this worker's gradients, one a server and timed step: ages[i] counts age i, the last
      * entry that age or more. */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "exchange/access.h"
 #include "plan/contract.h"
+#include "proof/lead.h"
 #include "world/store.h"
 
 /* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its
@@ -26,6 +27,29 @@ dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb
                     "updates old; one was %llu updates old when it was applied",
                     exchange->experiment->settings.comm.name, label, n_workers,
                     (unsigned long long)most, (unsigned long long)journal->most_age);
+}
+
+dpb_status dpb_verify_lead(const struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const uint32_t *machines = experiment->machines;
+    const struct dpb_journal *journals[DPB_JOB_RANKS] = {NULL};
+    struct dpb_lead_broken broken;
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
+        const bool here = machines[rank] == machines[dpb_world.rank];
+        if (here && rank < dpb_world.rank)
+            return DPB_OK;
+        if (here && !dpb_board_lost(dpb_world.board, rank))
+            journals[rank] = dpb_board_journal(dpb_world.board, rank, NULL);
+    }
+    if (dpb_lead_kept(journals, experiment->n_workers, &broken))
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION,
+                    "comm '%s': rank %u began step %llu %.3f ms before rank %u began step %llu; by "
+                    "its contract's lead no worker is so far ahead",
+                    experiment->settings.comm.name, broken.ahead, (unsigned long long)broken.step,
+                    (double)broken.early_ns * 1e-6, broken.behind,
+                    (unsigned long long)(broken.step - broken.within));
 }
 
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)

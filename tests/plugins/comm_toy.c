@@ -42,12 +42,13 @@ enum mistake {
     VAGUE,
     DROPPED,
     BOOKLESS,
-    OWN
+    OWN,
+    AHEAD
 };
 static const char *const mistakes[] = {
     "none",      "lost",    "doubled",  "coefficient", "forgotten", "lie",    "kept",
     "published", "timing",  "often",    "unnamed",     "unclocked", "unsaid", "summed",
-    "vague",     "dropped", "bookless", "own",         NULL};
+    "vague",     "dropped", "bookless", "own",         "ahead",     NULL};
 
 struct options {
     int kind, mistake;
@@ -412,6 +413,8 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
     }
     if (toy->options.mistake == LIE && toy->options.kind > LATE && toy->options.kind != PARTIAL)
         contract.share *= 0.5;
+    if (toy->options.mistake == AHEAD)
+        contract.lead = 0;
     if (toy->options.mistake == UNSAID)
         contract.parameter = 0;
     if (toy->options.mistake == VAGUE)

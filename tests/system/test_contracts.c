@@ -163,6 +163,24 @@ TEST(test_dropped)
     expect_found(&toy, "dropped", IN_TRAINING, "after");
 }
 
+/* Workers that wait for nobody, by a contract that says they wait in each step. */
+TEST(test_ahead)
+{
+    static const char *const kinds[] = {"async", "averaging"};
+    for (size_t i = 0; i < 2; i++)
+        for (int lies = 0; lies < 2; lies++) {
+            struct command command;
+            dpbench_ends(&command, deadline_s, lies ? 3 : 0,
+                         FAULTS_BASE TRAINING "comm.name=toy comm.kind=%s comm.mistake=%s "
+                                              "run.delay=constant(5ms) run.delay_ranks=1 "
+                                              "eval.every=0",
+                         kinds[i], lies ? "ahead" : "none");
+            if (lies)
+                EXPECT_WORDS(kinds[i], command.err, "comm 'toy': rank ", " ms before rank 1 began",
+                             "by its contract's lead no worker is so far ahead");
+        }
+}
+
 /* A contract that says something else than the strategy does. */
 static void test_wrong_contract(void **state)
 {

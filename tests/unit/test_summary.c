@@ -10,6 +10,7 @@
 #include "journal.h"
 #include "lib/near.h"
 #include "lib/test.h"
+#include "proof/lead.h"
 #include "record/summary.h"
 
 /* Of dpb_breakdown_names. */
@@ -424,6 +425,33 @@ TEST(incomplete_journals_give_what_there_is)
     s = summary_of(a, NULL, false); /* never came up */
     assert_int_equal(s.n_losses, 0);
     dpb_summary_release(&s);
+}
+
+/* A worker may begin a step when all have begun the one before, or by its lead an earlier one. */
+TEST(a_step_too_early_breaks_the_lead)
+{
+    enum { LATER_MS = 25 };
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    const struct dpb_journal *journals[] = {NULL, a, b};
+    struct dpb_lead_broken broken;
+    for (int k = 0; k < 6; k++) {
+        add_step(a, 0, 10);
+        add_step(b, LATER_MS, 10);
+    }
+    a->first_step = b->first_step = 100;
+    for (uint32_t within = 0; within < 5; within++) {
+        a->within = b->within = within;
+        assert_true(dpb_lead_kept(journals, 3, &broken) == (within == 0 || within >= 3));
+    }
+    a->within = b->within = 1;
+    assert_false(dpb_lead_kept(journals, 3, &broken));
+    assert_true(broken.ahead == 1 && broken.behind == 2 && broken.step == 101);
+    assert_true(broken.early_ns == (LATER_MS - 10) * MS);
+    for (uint64_t k = 0; k < 6; k++) /* by less than a clock is exact */
+        b->records[k].begin_ns -= (LATER_MS - 10) * MS - 50000;
+    assert_true(dpb_lead_kept(journals, 3, &broken));
+    journals[2] = NULL;
+    assert_true(dpb_lead_kept(journals, 3, &broken));
 }
 
 TEST(worst_verdict_stands)
