@@ -40,6 +40,8 @@ static const struct cell cells[] = {
     WORKERS(2, "2 workers"),
     WORKERS(3, "3 workers"),
     WORKERS(4, "4 workers"),
+    WORKERS(5, "5 workers"),
+    WORKERS(7, "7 workers"),
     {"2 workers, bf16 gradients",
      0,
      {"run.workers=2", "comm.bucket=776", "run.precision=fp32", "comm.gradient=bf16"}},

@@ -4,10 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "conform/conform.h"
 #include "conform/session.h"
+#include "dpbench/random.h"
 
 enum { SAMPLES = 64, THREADS = 4, ROUNDS = 8 };
 /* Fill buffers before a fetch, the first and later ones: bytes that fetch leaves out differ. */
@@ -243,6 +247,137 @@ static void try_split(struct dpb_conform *conform, const struct subject *subject
     free(samples.bytes);
 }
 
+/* ---- bad files ------------------------------------------------------------------------------ */
+
+enum { EMPTY, CUT, RANDOM, DAMAGES };
+static const char *const damage_names[] = {"empty", "cut in half", "of random bytes"};
+
+enum { TAKEN = 10, REFUSED, REFUSED_WITHOUT_NAME, OUT_OF_BOUNDS }; /* exit codes of the child */
+enum { PATIENCE_S = 20, MOST_DAMAGED_BYTES = 16 << 20 };
+
+/* The option that names the source's file; NULL: there is none, or it is not given. */
+static const struct dpb_option *find_input(const struct dpb_plugin *plugin, const void *options,
+                                           const char **path)
+{
+    for (const struct dpb_option *row = plugin->options; row && row->name; row++) {
+        const bool is_input =
+            strcmp(row->name, "path") == 0 || (row->unit && strcmp(row->unit, "file") == 0);
+        *path = row->type == DPB_OPT_STRING
+                    ? *(const char *const *)(const void *)((const char *)options + row->offset)
+                    : "";
+        if (is_input && (*path)[0] != '\0')
+            return row;
+    }
+    return NULL;
+}
+
+static dpb_status write_damaged(const char *from, const char *to, int damage)
+{
+    FILE *in = fopen(from, "rbe"), *out = fopen(to, "wbxe");
+    unsigned char *bytes = malloc(MOST_DAMAGED_BYTES);
+    size_t n = in && bytes ? fread(bytes, 1, MOST_DAMAGED_BYTES, in) : 0;
+    n = damage == EMPTY ? 0 : damage == CUT ? n / 2 : n;
+    for (size_t i = 0; damage == RANDOM && i < n; i++)
+        bytes[i] = (unsigned char)dpb_random(17, DPB_STREAM_SYNTHETIC, 0, (uint32_t)i, 0, 0).v[0];
+    bool written = in && out && bytes && fwrite(bytes, 1, n, out) == n;
+    free(bytes);
+    if (in)
+        fclose(in);
+    if (out)
+        written &= fclose(out) == 0;
+    return written ? DPB_OK : dpb_fail(DPB_IO, "%s cannot be written from %s: %m", to, from);
+}
+
+/* In the child: opens the source and takes some samples of both splits. */
+static int read_damaged(struct subject *subject, const char *file)
+{
+    dpb_status status = open_source(subject);
+    DPB_THEN(status, check_info(subject));
+    for (int split = 0; split < 2 && status == DPB_OK; split++) {
+        struct samples samples = {.subject = subject,
+                                  .split = (dpb_split)split,
+                                  .bytes = malloc(SAMPLES * subject->sample_bytes)};
+        if (subject->info.n_samples[split] > 0 && samples.bytes)
+            status = fetch_first(&samples);
+        free(samples.bytes);
+    }
+    if (status == DPB_OK || status == DPB_VERIFICATION)
+        return status == DPB_OK ? TAKEN : OUT_OF_BOUNDS;
+    return strstr(dpb_first_error(NULL), file) ? REFUSED : REFUSED_WITHOUT_NAME;
+}
+
+static dpb_status judge_damaged(int state, int damage)
+{
+    const char *how = damage_names[damage];
+    const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 0;
+    if (WIFSIGNALED(state))
+        return dpb_fail(DPB_VERIFICATION, "a file that is %s ends the process by signal %d (%s)",
+                        how, WTERMSIG(state), strsignal(WTERMSIG(state)));
+    if (code == REFUSED || (code == TAKEN && damage != EMPTY))
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION, "a file that is %s %s", how,
+                    code == TAKEN                  ? "is taken"
+                    : code == REFUSED_WITHOUT_NAME ? "is refused without the file's name"
+                    : code == OUT_OF_BOUNDS        ? "gives a label or a value out of bounds"
+                                                   : "ends the process");
+}
+
+/* A child opens the damaged file. */
+static dpb_status try_damaged(const struct subject *subject, const struct dpb_plugin *plugin,
+                              const struct dpb_option *row, const char *path, int damage)
+{
+    int state;
+    struct subject own = *subject;
+    void *options = malloc(plugin->options_size);
+    DPB_TRY(dpb_allocated(options));
+    memcpy(options, subject->options, plugin->options_size);
+    *(const char **)(void *)((char *)options + row->offset) = path;
+    own.options = options;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE_S);
+        _exit(read_damaged(&own, path));
+    }
+    free(options);
+    if (child < 0 || waitpid(child, &state, 0) != child)
+        return dpb_fail(DPB_FAILED, "no process for a bad file: %m");
+    return judge_damaged(state, damage);
+}
+
+static dpb_status try_damage(const struct subject *subject, const struct dpb_plugin *plugin,
+                             const struct dpb_option *row, const char *input, int damage)
+{
+    char place[] = "/tmp/dpbench-conform-XXXXXX", path[sizeof place + 16];
+    if (!mkdtemp(place))
+        return dpb_fail(DPB_IO, "%s: %m", place);
+    snprintf(path, sizeof path, "%s/damaged", place);
+    dpb_status status = write_damaged(input, path, damage);
+    DPB_THEN(status, try_damaged(subject, plugin, row, path, damage));
+    unlink(path);
+    rmdir(place);
+    return status;
+}
+
+/* Of a source that reads one file. */
+static void try_bad_files(struct dpb_conform *conform, const struct subject *subject,
+                          const struct dpb_plugin *plugin)
+{
+    const char *input = "";
+    struct stat info;
+    const struct dpb_option *row = find_input(plugin, subject->options, &input);
+    if (!row || stat(input, &info) != 0 || !S_ISREG(info.st_mode)) {
+        puts("not shown: that bad files are refused: the source reads no single file");
+        return;
+    }
+    dpb_conform_heading(conform, "bad files");
+    for (int damage = 0; damage < DAMAGES; damage++)
+        dpb_conform_trial(conform,
+                          dpb_conform_promised(try_damage(subject, plugin, row, input, damage)),
+                          damage_names[damage]);
+    dpb_conform_end(conform);
+}
+
 void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                       const void *options)
 {
@@ -262,11 +397,14 @@ void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plug
         if (subject.info.n_samples[DPB_TEST] > 0)
             try_split(conform, &subject, DPB_TEST, 0);
     }
+    if (status == DPB_OK)
+        try_bad_files(conform, &subject, plugin);
     subject.ops->close(subject.source);
     subject.ops->close(NULL);
     puts("bounds: up to 64 samples, the first and the last among them: labels below nclass, finite "
          "values, no byte written outside\n"
          "determinism: the same bytes in another order, in one call, from 4 threads at once, and "
          "from another worker's source\n"
-         "not shown: that bad files are refused, speed (`dpbench data`), sharded sources");
+         "bad files: refused with the file's name, or read within bounds; an empty one is refused\n"
+         "not shown: speed (`dpbench data`), sharded sources");
 }

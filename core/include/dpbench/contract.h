@@ -64,7 +64,8 @@ struct dpb_contract {
      * workers, but for DPB_BATCHES. */
     uint32_t divisor;
     /* Part of one worker's mean gradient that reaches the weights or books of the proof;
-     * 1 / divisor for a strategy that applies step->scale once. */
+     * 1 / divisor for a strategy that applies step->scale once. Above 0, at most 1: a strategy
+     * whose weights move by more divides the coefficients of its books. */
     double share;
     /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
      * must come out exactly. Each is at most one unit of the gradient or weight type; with

@@ -41,6 +41,23 @@
  * memory, and no chunk blocks another.
  *
  * One thread at a time. Nothing allocates after dpb_ring_create.
+ *
+ * One exchange of all buckets, on each member (sums.h):
+ *
+ *     dpb_sums_begin(ring, self->exchanges++);
+ *     for (uint64_t bucket = 0; !dpb_sums_finished(ring, n_buckets - 1);) {
+ *         bool moved;
+ *         for (; bucket < n_buckets && dpb_sums_has_place(ring); bucket++)
+ *             ring->ops->post(ring, begin_of(bucket), length_of(bucket));
+ *         DPB_TRY(ring->ops->move(ring, INT64_MAX, &moved));
+ *         if (!moved)
+ *             DPB_TRY(ring->ops->wait(ring));
+ *     }
+ *
+ * Exchanges have consecutive numbers. A member that is through may begin the next exchange at once,
+ * so its chunks arrive early: a ring holds those of the next number and refuses all others. So a
+ * strategy that exchanges in some steps counts exchanges: step->step is right only if no step is
+ * without one. All members take part in each. The count goes on when `load` is called.
  */
 #ifndef DPB_PLUGINS_LIB_RING_H
 #define DPB_PLUGINS_LIB_RING_H
