@@ -70,8 +70,8 @@ void dpb_release(void *memory, size_t bytes);
  * NULL: none. For errors in a file that a setting names. */
 void dpb_fail_at(const char *place);
 
-/* From now on failures on this thread are not written, and none becomes the first error: for a trial
- * whose failure its caller reports. */
+/* From now on failures on this thread are not written, and none becomes the first error. For a
+ * trial: its caller reports what failed. */
 void dpb_fail_mute(bool yes);
 
 /* Whether standard error takes up to PIPE_BUF bytes now, or within patience_ms. */

@@ -113,8 +113,8 @@ struct dpb_journal {
     struct dpb_load load;        /* rank 0: around the timed steps */
     struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */
     struct dpb_data_counts data; /* of the rank's source, at the end */
-    /* Processor time of threads that are not core's, and the time that passed, pauses included, from
-     * the first timed step to the end; 0 before. */
+    /* From the first timed step to the end, pauses included: processor time of threads that are not
+     * core's, and the time that passed. */
     int64_t others_cpu_ns, others_wall_ns;
     int64_t start_ns; /* opening, proving and loading: until the first step */
     uint64_t n_evals;

@@ -330,8 +330,8 @@ static uint64_t most_unrecorded(const struct dpb_result_maker *maker)
     return most;
 }
 
-/* No exact exchange moves less than an all-reduce, over all ranks. One step of slack: a step's bytes
- * may be reported in the next. */
+/* No exact exchange moves less than an all-reduce. One step of slack: bytes of a step may be
+ * reported in the next. */
 static void warn_of_bytes(const struct dpb_result_maker *maker, json_t *warnings)
 {
     const struct dpb_summary *summary = &maker->summary;
