@@ -10,8 +10,8 @@
  *     gradients    as the device calls them final, before the strategy can see them
  *     books        beside the weights (contract.h), at the same times as the weights
  *     notes        of core's optimizer, on whichever rank owns the element: the rule's state and
- *                  factors just before the update. One a segment, from which the state of the later
- *                  steps follows; one a step where replicas differ, or where factors come from norms
+ *                  factors just before the update. One a segment, from which the state of later
+ *                  steps follows; one a step where replicas differ, and where there are norms
  *
  * Every exchange is recorded until the record is full. Then every second segment is given up, and
  * of the later ones every second is left out, and so on. The choice follows from the segments'

@@ -186,7 +186,6 @@ TEST(test_mistakes)
     }
 }
 
-<<<<<<< ours
 /* Mistakes that are over before the check after training, or that a proof's gradients do not show:
  * the residual is cleared in one step of 50; gradients are thrown away; none is ever sent. */
 TEST(test_mistakes_in_training)
@@ -208,12 +207,8 @@ TEST(test_mistakes_in_training)
     }
 }
 
-/* Peers that share memory could read more than a message's bytes, and the bytes would say nothing of
- * it: in a proof, or in training alone. Nor may a message be longer than its bound. */
-=======
 /* Peers that share memory could read more than the reported bytes, in a proof or in training alone.
  * Nor may a message be longer than its bound. */
->>>>>>> theirs
 TEST(test_bytes_of_messages)
 {
     static const char *const lies[][2] = {
