@@ -136,6 +136,8 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     total += needed > read ? needed : read; /* the file is read before the device works */
     const uint64_t batch_bytes =
         (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+    if (settings->run.mode == DPB_MODE_TRAIN && !on_device)
+        total += DPB_FOLLOWED_BYTES;
     return total + experiment->data_bytes +
            (4 + (uint64_t)settings->data.threads) * batch_bytes; /* of the feed, and the device's */
 }

@@ -7,6 +7,9 @@
 
 #include "plan/plan.h"
 
+/* Of a rank's record for the steps check (proof/follow.h). */
+enum { DPB_FOLLOWED_BYTES = 4 << 20 };
+
 /* Bytes that a rank's process needs for arenas, activations and data staging (an estimate). */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* The optimizer's state among them; on a worker whose arenas are on its device: the state there. */

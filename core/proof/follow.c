@@ -393,8 +393,6 @@ static void lay_out(const struct dpb_exchange *exchange, struct dpb_follow *foll
         (follow->has_factors ? aligned(follow->note_rows * n * sizeof(struct dpb_followed_factors))
                              : 0);
     follow->capacity = DPB_FOLLOWED_BYTES / follow->segment_bytes;
-    if (follow->capacity < DPB_FOLLOWED_SEGMENTS)
-        follow->capacity = DPB_FOLLOWED_SEGMENTS;
 }
 
 void dpb_follow_ask_key(uint32_t rank, char key[DPB_FOLLOW_KEY])

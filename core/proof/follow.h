@@ -25,15 +25,14 @@
 
 #include "exchange/exchange.h"
 #include "measure/journal.h"
+#include "plan/estimate.h"
 #include "world/answer.h"
 
 enum {
     DPB_SEGMENT_STEPS = 16,
-    DPB_FOLLOWED = 256,           /* elements of a segment, up to 64 workers */
-    DPB_FOLLOWED_LEAST = 24,      /* of a segment, with any number of workers */
-    DPB_FOLLOWED_BYTES = 4 << 20, /* of a record that holds more than ... */
-    DPB_FOLLOWED_SEGMENTS = 64,   /* ... at least these */
-    DPB_FOLLOWED_ENDS = 1 << 15   /* exchanges whose end is looked at for a meeting */
+    DPB_FOLLOWED = 256,         /* elements of a segment, up to 64 workers */
+    DPB_FOLLOWED_LEAST = 24,    /* of a segment, with any number of workers */
+    DPB_FOLLOWED_ENDS = 1 << 15 /* exchanges whose end is looked at for a meeting */
 };
 
 struct dpb_followed_step {

@@ -44,7 +44,7 @@ static const char *wrong_of(const json_t *run, const json_t *odd)
         return dpb_json_is(run, "failure", dpb_status_name(DPB_VERIFICATION))
                    ? dpb_json_text(run, "error", "no reason given")
                    : NULL;
-    if (is_training(run) &&
+    if (is_training(run) && json_object_get(run, "verification") &&
         (!passed(run, "pattern") || !passed(run, "replicas") || is_part(run, "exchange", "fail") ||
          is_part(run, "after", "fail") || is_part(run, "steps", "fail")))
         return "a run ended well without having passed its checks";

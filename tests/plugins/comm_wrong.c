@@ -1,5 +1,5 @@
 /*
- * comm_drawn.c - drawn_shm, drawn_ring_tcp and so on: real strategies with a mistake that is drawn
+ * comm_wrong.c - wrong_shm, wrong_ring_tcp and so on: real strategies with a mistake that is drawn
  * from comm.drawn, a seed. It is made in training alone, for a while, in a part of the elements.
  *
  *     gradients   one worker's are wrong when it hands over a bucket
@@ -114,7 +114,7 @@ static void set(dpb_dtype type, void *array, uint64_t i, double value)
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
 
-static dpb_status drawn_bind(void *comm, const struct dpb_arenas *given)
+static dpb_status wrong_bind(void *comm, const struct dpb_arenas *given)
 {
     arenas = *given;
     before = calloc(given->layout.n_elements, sizeof *before);
@@ -135,7 +135,7 @@ static void spoil_weights(void)
     has_before = true;
 }
 
-static dpb_status drawn_begin(void *comm, const struct dpb_step *step)
+static dpb_status wrong_begin(void *comm, const struct dpb_step *step)
 {
     now = *step;
     if (options.drawn > 0 && mistake.place == WEIGHTS)
@@ -143,7 +143,7 @@ static dpb_status drawn_begin(void *comm, const struct dpb_step *step)
     return inner->begin(comm, step);
 }
 
-static dpb_status drawn_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+static dpb_status wrong_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     const dpb_dtype type = arenas.layout.gradient_type;
     const uint64_t begin = bucket * arenas.bucket_elements, all = arenas.layout.n_elements;
@@ -156,7 +156,7 @@ static dpb_status drawn_ready(void *comm, uint64_t bucket, struct dpb_event *eve
     return inner->ready(comm, bucket, event);
 }
 
-static dpb_status drawn_update(struct dpb_optimizer *of, struct dpb_queue *queue,
+static dpb_status wrong_update(struct dpb_optimizer *of, struct dpb_queue *queue,
                                struct dpb_range range, void *weights, const void *gradients,
                                uint64_t bucket, const struct dpb_step *step)
 {
@@ -175,7 +175,7 @@ static dpb_status drawn_update(struct dpb_optimizer *of, struct dpb_queue *queue
         (const char *)gradients + done * dpb_dtype_size(arenas.layout.gradient_type), bucket, step);
 }
 
-static void drawn_close(void *comm)
+static void wrong_close(void *comm)
 {
     if (comm)
         inner->close(comm);
@@ -184,22 +184,22 @@ static void drawn_close(void *comm)
 }
 
 /* The hooks of the form that the strategy has chosen, but for those above. */
-static dpb_status drawn_plan(void *comm, const struct dpb_layout *layout,
+static dpb_status wrong_plan(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
     DPB_TRY(wrap_plan(&inner, comm, layout, want));
     ops = *inner;
-    ops.bind = drawn_bind;
-    ops.begin = drawn_begin;
-    ops.ready = drawn_ready;
-    ops.close = drawn_close;
+    ops.bind = wrong_bind;
+    ops.begin = wrong_begin;
+    ops.ready = wrong_ready;
+    ops.close = wrong_close;
     want->ops = &ops;
     return DPB_OK;
 }
 
 /* ---- the strategies -------------------------------------------------------------------------- */
 
-static dpb_status drawn_open(const struct dpb_plugin *plugin, const void *given,
+static dpb_status wrong_open(const struct dpb_plugin *plugin, const void *given,
                              const struct dpb_comm_args *told_args, void **comm)
 {
     options = *(const struct options *)given;
@@ -226,15 +226,15 @@ static const struct dpb_option *join_rows(const struct dpb_option *rows)
     return joined;
 }
 
-#define DRAWN(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd)
+#define WRONG(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd)
 
 /* Questions that come without `open` have options, too. */
-#define DRAWN_OPS(NAME)                                                                      \
+#define WRONG_OPS(NAME)                                                                      \
     static const struct dpb_plugin *inner_##NAME;                                            \
     static dpb_status open_##NAME(const void *given, const struct dpb_comm_args *their_args, \
                                   void **comm)                                               \
     {                                                                                        \
-        return drawn_open(inner_##NAME, given, their_args, comm);                            \
+        return wrong_open(inner_##NAME, given, their_args, comm);                            \
     }                                                                                        \
     static dpb_status needs_##NAME(const void *given, struct dpb_comm_needs *needs)          \
     {                                                                                        \
@@ -250,11 +250,11 @@ static const struct dpb_option *join_rows(const struct dpb_option *rows)
     }                                                                                        \
     static struct dpb_comm_ops ops_##NAME;                                                   \
     static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),             \
-                                              .name = "drawn_" #NAME, .version = "1",        \
+                                              .name = "wrong_" #NAME, .version = "1",        \
                                               .summary = "a test's: " #NAME " with a mistake"};
-DRAWN(DRAWN_OPS)
+WRONG(WRONG_OPS)
 
-#define DRAWN_LOAD(NAME)                                                    \
+#define WRONG_LOAD(NAME)                                                    \
     inner_##NAME = fault_inner(&told, "comm_" #NAME);                       \
     if (inner_##NAME) {                                                     \
         ops_##NAME = *(const struct dpb_comm_ops *)inner_##NAME->ops;       \
@@ -262,8 +262,8 @@ DRAWN(DRAWN_OPS)
         ops_##NAME.needs = needs_##NAME;                                    \
         ops_##NAME.contract = ops_##NAME.contract ? contract_##NAME : NULL; \
         ops_##NAME.memory = NULL;                                           \
-        ops_##NAME.plan = drawn_plan;                                       \
-        ops_##NAME.close = drawn_close;                                     \
+        ops_##NAME.plan = wrong_plan;                                       \
+        ops_##NAME.close = wrong_close;                                     \
         plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
         plugin_##NAME.options = join_rows(inner_##NAME->options);           \
         plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
@@ -277,8 +277,8 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     host = given;
     told = *given;
     optimizer = *given->optimizer;
-    optimizer.update = drawn_update;
+    optimizer.update = wrong_update;
     told.optimizer = &optimizer;
-    DRAWN(DRAWN_LOAD)
+    WRONG(WRONG_LOAD)
     return first;
 }
