@@ -9,10 +9,10 @@
 
 /*
  * A step along a random direction is to move the loss by one of these shares of itself. A smaller
- * move drowns in roundings, a larger one crosses the kinks of ReLUs and pools. One of the three
- * must agree, along one of two directions; a wrong gradient agrees with few.
+ * move drowns in roundings, a larger one crosses the kinks of ReLUs and pools. One must agree,
+ * along one of two directions; a wrong gradient agrees with few.
  */
-static const double moves[] = {0x1p-13, 0x1p-16, 0x1p-10};
+static const double moves[] = {0x1p-13, 0x1p-16, 0x1p-10, 0x1p-14, 0x1p-12};
 enum { N_MOVES = sizeof moves / sizeof moves[0], N_DIRECTIONS = 2 };
 /* Where the gradient is next to nothing: a step's share of the weights' size. */
 static const double largest_step = 0x1p-8;
