@@ -268,6 +268,8 @@ static dpb_status conform_device(struct dpb_conform *conform, const struct dpb_p
         dpb_conform_trial(conform, try_model(plugin, options, reference, name, model), name);
     }
     dpb_conform_end(conform);
+    puts("each model: compiled as in a run; the reference's loss; the gradient of each tensor "
+         "against the slope of the device's own loss");
     free(options);
     free(only);
     return status;

@@ -328,7 +328,7 @@ static dpb_status try_damaged(const struct subject *subject, const struct dpb_pl
 {
     int state;
     struct subject own = *subject;
-    void *options = malloc(plugin->options_size);
+    void *options = calloc(1, plugin->options_size);
     DPB_TRY(dpb_allocated(options));
     memcpy(options, subject->options, plugin->options_size);
     *(const char **)(void *)((char *)options + row->offset) = path;

@@ -245,8 +245,9 @@ dpb_status dpb_conform_device_model(const struct dpb_plugin *plugin, const void 
                                     .plain = true,
                                     .node_by_node = plugin->capabilities & DPB_DEVICE_NODE_BY_NODE};
     struct dpb_session session;
-    DPB_TRY(dpb_network_small(model, model_options, &args.graph));
-    args.batch = dpb_network_small_batch(args.graph);
+    /* In fp32 a batch-norm of single pixels is so steep that no step shows its slope. */
+    DPB_TRY(dpb_network_small(model, model_options, 4, &args.graph));
+    args.batch = args.graph->n_states > 0 ? 4 : 2;
     dpb_status status = dpb_session_open(&args, &session);
     if (status != DPB_OK) {
         dpb_graph_destroy(args.graph);

@@ -287,7 +287,20 @@ const struct dpb_network dpb_networks[] = {
 
 /* ---- models, small -------------------------------------------------------------------------- */
 
-dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options,
+/* The pixels of the smallest output of a convolution. */
+static uint64_t least_pixels(const struct dpb_graph *graph)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        const struct dpb_node *node = &graph->nodes[i];
+        const uint64_t pixels = (uint64_t)node->shape.h * node->shape.w;
+        if (node->op == DPB_OP_CONV && pixels < least)
+            least = pixels;
+    }
+    return least;
+}
+
+dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options, uint32_t pixels,
                              struct dpb_graph **graph)
 {
     const struct dpb_model_ops *ops = model->ops;
@@ -296,16 +309,13 @@ dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options
     for (uint32_t side = 8; info.any_image && side < info.input.h && side < info.input.w;
          side += 8) {
         const struct dpb_shape input = {info.input.c, side, side};
-        if (dpb_graph_build(model->name, ops, options, input, info.nclass, graph) == DPB_OK)
+        if (dpb_graph_build(model->name, ops, options, input, info.nclass, graph) != DPB_OK) {
+            dpb_first_error_clear();
+            continue;
+        }
+        if ((*graph)->n_states == 0 || least_pixels(*graph) >= pixels)
             return DPB_OK;
-        dpb_first_error_clear();
+        dpb_graph_destroy(*graph);
     }
     return dpb_graph_build(model->name, ops, options, info.input, info.nclass, graph);
-}
-
-uint32_t dpb_network_small_batch(const struct dpb_graph *graph)
-{
-    /* A small image's last layers have one pixel: a batch-norm of two values has no usable
-     * gradient, and in a deep network these errors multiply. */
-    return graph->n_states > 0 ? 8 : 2;
 }

@@ -21,12 +21,11 @@ struct dpb_network {
 /* One op each first, then mixtures. Ends with a name of NULL. */
 extern const struct dpb_network dpb_networks[];
 
-/* A model's own network for the smallest square image that the model takes, and a batch for it: the
- * reference is slow. */
+/* A model's own network for the smallest square image that the model takes: the reference is slow.
+ * With batch-norm, no convolution has fewer pixels than `pixels`. */
 struct dpb_graph;
-dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options,
+dpb_status dpb_network_small(const struct dpb_plugin *model, const void *options, uint32_t pixels,
                              struct dpb_graph **graph);
-uint32_t dpb_network_small_batch(const struct dpb_graph *graph);
 
 /* Images that are not square, padding on one side, channel counts of no vector's width; the input
  * used twice, a node added to itself and used by two concats. All ops but grouped convolutions. */

@@ -11,7 +11,7 @@
 
 #include "conform/session.h"
 
-/* A training step of an fp32 session, then two passes forward a tensor, six at most. Tensors are
+/* A training step of an fp32 session, then two passes forward a tensor, 20 at most. Tensors are
  * taken in scattered order until the time `until_ns` (dpb_now_ns); *n: how many were. Fails with
  * DPB_VERIFICATION and names network and tensor. */
 dpb_status dpb_slope_check(struct dpb_session *session, int64_t until_ns, uint32_t *n);

@@ -53,7 +53,7 @@ static int run(const char *path, char **words, int out, int64_t limit_ns)
 {
     posix_spawn_file_actions_t files;
     const int64_t until_ns = dpb_now_ns() + limit_ns;
-    int code;
+    int code = -1;
     pid_t pid;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);

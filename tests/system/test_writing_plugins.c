@@ -802,7 +802,7 @@ TEST(test_conform_finds_wrong_devices)
         {"constant", "FAILED   lenet: lenet, fp32: loss is 2.3, should be "},
         {"layer", "FAILED   lenet: lenet, fp32: loss is "},
         {"sample", "FAILED   lenet: lenet, fp32: loss is "},
-        {"gradient", "FAILED   lenet: lenet: along a direction of 'fc"},
+        {"gradient", "FAILED   lenet: lenet: along a direction of '"},
         {"stops", "FAILED   lenet: lenet: along a direction of 'conv"},
         {"none", "  shown    lenet"},
     };

@@ -1,12 +1,12 @@
 /*
- * averaging_oracle.h - local_sgd, easgd, sma and gossip as their papers write them: all workers one
- * after the other, in float64, a vector at a time. Shares nothing with
+ * averaging_oracle.h - local_sgd, easgd, sma, gossip and DiLoCo as their papers write them: all
+ * workers one after the other, in float64, a vector at a time. Shares nothing with
  * plugins/lib/averaging/averaging.c.
  */
 #include <stdlib.h>
 #include <string.h>
 
-enum rule { LOCAL_SGD, EASGD, SMA, GOSSIP };
+enum rule { LOCAL_SGD, EASGD, SMA, GOSSIP, OUTER };
 enum { ORACLE_WORKERS = 5, ORACLE_ELEMENTS = 1003 };
 
 struct oracle_args {
@@ -28,6 +28,7 @@ struct oracle {
     uint64_t steps, rounds;
     vector w[ORACLE_WORKERS], v[ORACLE_WORKERS]; /* v: as PyTorch's, without the rate */
     vector z, z_before, y[ORACLE_WORKERS];       /* y: of the places */
+    vector outer;                                /* DiLoCo's velocity */
 };
 
 static void mean_of(const vector *vectors, uint32_t n, vector mean)
@@ -56,6 +57,20 @@ static void meet_partners(struct oracle *oracle)
         for (int i = 0; i < ORACLE_ELEMENTS; i++)
             a[i] = b[i] = (a[i] + b[i]) / 2;
     }
+}
+
+/* Nesterov's momentum of 0.9 and a rate of 0.7. */
+static void meet_at_outer(struct oracle *oracle)
+{
+    vector mean;
+    mean_of(oracle->w, oracle->args.n_workers, mean);
+    for (int i = 0; i < ORACLE_ELEMENTS; i++) {
+        const double gradient = oracle->z[i] - mean[i];
+        oracle->outer[i] = 0.9 * oracle->outer[i] + gradient;
+        oracle->z[i] -= 0.7 * (gradient + 0.9 * oracle->outer[i]);
+    }
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        memcpy(oracle->w[k], oracle->z, sizeof(vector));
 }
 
 static void draw_to_centre(struct oracle *oracle, const vector *w_before)
@@ -131,7 +146,9 @@ static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint
         return;
     if (args->rule == LOCAL_SGD)
         meet_at_mean(oracle->w, args->n_workers);
-    if (args->rule == LOCAL_SGD && args->average_state)
+    if (args->rule == OUTER)
+        meet_at_outer(oracle);
+    if (args->average_state)
         meet_at_mean(oracle->v, args->n_workers);
     if (args->rule == GOSSIP)
         meet_partners(oracle);
