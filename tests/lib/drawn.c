@@ -127,7 +127,7 @@ struct drawn_count drawn_wrong(uint32_t seed, unsigned n)
         train_anyway(&training,
                      "run.precision=fp32 run.steps=300 run.batch=2 optimizer.learning_rate=0.01 "
                      "comm.from=40 comm.until=290 comm.drawn=%u comm.place=%d run.workers=%u "
-                     "run.seed=%u comm.name=wrong_%s optimizer.name=%s model.name=%s "
+                     "run.seed=%u comm.name=mutant_seeded_%s optimizer.name=%s model.name=%s "
                      "comm.bucket=%s",
                      seed + 1, place, 2 + below(3), seed + 1, strategies[below(N(strategies))],
                      rules[rule], models[below(N(models))], buckets[below(N(buckets))]);

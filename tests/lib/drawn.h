@@ -1,6 +1,6 @@
 /*
  * drawn.h - trainings that are drawn from a seed: strategies, codecs, optimizers and types as they
- * may be combined; and the same with a mistake (tests/plugins/comm_wrong.c). For core's steps
+ * may be combined; and the same with a mistake (tests/plugins/comm_seeded.c). For core's steps
  * check, which accuses the second and never the first.
  */
 #ifndef DPB_TESTS_LIB_DRAWN_H

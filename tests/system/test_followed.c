@@ -1,7 +1,7 @@
 /*
  * test_followed.c - what the steps check finds that the known gradients before and after training
  * do not: mistakes of some elements, workers and steps, wherever in a training they are. The
- * strategies are real ones with a mistake (tests/plugins/comm_wrong.c); hundreds of them, and
+ * strategies are real ones with a mistake (tests/plugins/comm_seeded.c); hundreds of them, and
  * right ones in every combination, in tests/long/test_followed_many.c.
  */
 #include "lib/drawn.h"
@@ -13,7 +13,7 @@
 enum { EXIT_VERIFICATION = 3 };
 
 #define DRAWN "model.name=tiny run.batch=2 run.precision=fp32 optimizer.learning_rate=0.01 "
-#define ONE_PERCENT DRAWN "run.workers=2 comm.name=wrong_shm comm.place=0 comm.drawn=5 "
+#define ONE_PERCENT DRAWN "run.workers=2 comm.name=mutant_seeded_shm comm.place=0 comm.drawn=5 "
 
 #define ALONE                                                                                    \
     "-c /dev/null --json run.results= run.steady_limit_s=0 run.warmup_steps=0 device.threads=1 " \
@@ -24,7 +24,7 @@ static char directory[64];
 /* Late in a run, when the record has long been full and holds some segments alone. */
 TEST(test_late_in_a_run)
 {
-    train_says(EXIT_VERIFICATION, WORDS("steps check of comm 'wrong_shm'"),
+    train_says(EXIT_VERIFICATION, WORDS("steps check of comm 'mutant_seeded_shm'"),
                ONE_PERCENT "run.steps=6000 comm.from=5000 comm.until=5900");
 }
 
@@ -47,7 +47,7 @@ TEST(test_behind_a_checkpoint)
                      ALONE ONE_PERCENT "run.steps=60 comm.from=20 comm.until=60 optimizer.name=%s "
                                        "checkpoint.load=%s/behind.safetensors",
                      rules[i], directory);
-        EXPECT_WORDS(rules[i], command.err, "steps check of comm 'wrong_shm'");
+        EXPECT_WORDS(rules[i], command.err, "steps check of comm 'mutant_seeded_shm'");
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * comm_wrong.c - wrong_shm, wrong_ring_tcp and so on: real strategies with a mistake that is drawn
+ * comm_seeded.c - mutant_seeded_shm, mutant_seeded_ring_tcp and so on: real strategies with a mistake that is drawn
  * from comm.drawn, a seed. It is made in training alone, for a while, in a part of the elements.
  *
  *     gradients   one worker's are wrong when it hands over a bucket
@@ -114,7 +114,7 @@ static void set(dpb_dtype type, void *array, uint64_t i, double value)
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
 
-static dpb_status wrong_bind(void *comm, const struct dpb_arenas *given)
+static dpb_status seeded_bind(void *comm, const struct dpb_arenas *given)
 {
     arenas = *given;
     before = calloc(given->layout.n_elements, sizeof *before);
@@ -135,7 +135,7 @@ static void spoil_weights(void)
     has_before = true;
 }
 
-static dpb_status wrong_begin(void *comm, const struct dpb_step *step)
+static dpb_status seeded_begin(void *comm, const struct dpb_step *step)
 {
     now = *step;
     if (options.drawn > 0 && mistake.place == WEIGHTS)
@@ -143,7 +143,7 @@ static dpb_status wrong_begin(void *comm, const struct dpb_step *step)
     return inner->begin(comm, step);
 }
 
-static dpb_status wrong_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+static dpb_status seeded_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     const dpb_dtype type = arenas.layout.gradient_type;
     const uint64_t begin = bucket * arenas.bucket_elements, all = arenas.layout.n_elements;
@@ -156,9 +156,9 @@ static dpb_status wrong_ready(void *comm, uint64_t bucket, struct dpb_event *eve
     return inner->ready(comm, bucket, event);
 }
 
-static dpb_status wrong_update(struct dpb_optimizer *of, struct dpb_queue *queue,
-                               struct dpb_range range, void *weights, const void *gradients,
-                               uint64_t bucket, const struct dpb_step *step)
+static dpb_status seeded_update(struct dpb_optimizer *of, struct dpb_queue *queue,
+                                struct dpb_range range, void *weights, const void *gradients,
+                                uint64_t bucket, const struct dpb_step *step)
 {
     struct dpb_step wrong = *step;
     const double n = (double)(range.end - range.begin) * mistake.share;
@@ -175,7 +175,7 @@ static dpb_status wrong_update(struct dpb_optimizer *of, struct dpb_queue *queue
         (const char *)gradients + done * dpb_dtype_size(arenas.layout.gradient_type), bucket, step);
 }
 
-static void wrong_close(void *comm)
+static void seeded_close(void *comm)
 {
     if (comm)
         inner->close(comm);
@@ -184,23 +184,23 @@ static void wrong_close(void *comm)
 }
 
 /* The hooks of the form that the strategy has chosen, but for those above. */
-static dpb_status wrong_plan(void *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+static dpb_status seeded_plan(void *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
 {
     DPB_TRY(wrap_plan(&inner, comm, layout, want));
     ops = *inner;
-    ops.bind = wrong_bind;
-    ops.begin = wrong_begin;
-    ops.ready = wrong_ready;
-    ops.close = wrong_close;
+    ops.bind = seeded_bind;
+    ops.begin = seeded_begin;
+    ops.ready = seeded_ready;
+    ops.close = seeded_close;
     want->ops = &ops;
     return DPB_OK;
 }
 
 /* ---- the strategies -------------------------------------------------------------------------- */
 
-static dpb_status wrong_open(const struct dpb_plugin *plugin, const void *given,
-                             const struct dpb_comm_args *told_args, void **comm)
+static dpb_status seeded_open(const struct dpb_plugin *plugin, const void *given,
+                              const struct dpb_comm_args *told_args, void **comm)
 {
     options = *(const struct options *)given;
     args = *told_args;
@@ -229,28 +229,28 @@ static const struct dpb_option *join_rows(const struct dpb_option *rows)
 #define WRONG(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd)
 
 /* Questions that come without `open` have options, too. */
-#define WRONG_OPS(NAME)                                                                      \
-    static const struct dpb_plugin *inner_##NAME;                                            \
-    static dpb_status open_##NAME(const void *given, const struct dpb_comm_args *their_args, \
-                                  void **comm)                                               \
-    {                                                                                        \
-        return wrong_open(inner_##NAME, given, their_args, comm);                            \
-    }                                                                                        \
-    static dpb_status needs_##NAME(const void *given, struct dpb_comm_needs *needs)          \
-    {                                                                                        \
-        const struct dpb_comm_ops *its = inner_##NAME->ops;                                  \
-        return its->needs ? its->needs((const char *)given + INNER_AT, needs) : DPB_OK;      \
-    }                                                                                        \
-    static dpb_status contract_##NAME(const void *given, const struct dpb_comm_args *of,     \
-                                      struct dpb_contract *contract)                         \
-    {                                                                                        \
-        const struct dpb_comm_ops *its = inner_##NAME->ops;                                  \
-        return its->contract ? its->contract((const char *)given + INNER_AT, of, contract)   \
-                             : DPB_OK;                                                       \
-    }                                                                                        \
-    static struct dpb_comm_ops ops_##NAME;                                                   \
-    static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),             \
-                                              .name = "wrong_" #NAME, .version = "1",        \
+#define WRONG_OPS(NAME)                                                                       \
+    static const struct dpb_plugin *inner_##NAME;                                             \
+    static dpb_status open_##NAME(const void *given, const struct dpb_comm_args *their_args,  \
+                                  void **comm)                                                \
+    {                                                                                         \
+        return seeded_open(inner_##NAME, given, their_args, comm);                            \
+    }                                                                                         \
+    static dpb_status needs_##NAME(const void *given, struct dpb_comm_needs *needs)           \
+    {                                                                                         \
+        const struct dpb_comm_ops *its = inner_##NAME->ops;                                   \
+        return its->needs ? its->needs((const char *)given + INNER_AT, needs) : DPB_OK;       \
+    }                                                                                         \
+    static dpb_status contract_##NAME(const void *given, const struct dpb_comm_args *of,      \
+                                      struct dpb_contract *contract)                          \
+    {                                                                                         \
+        const struct dpb_comm_ops *its = inner_##NAME->ops;                                   \
+        return its->contract ? its->contract((const char *)given + INNER_AT, of, contract)    \
+                             : DPB_OK;                                                        \
+    }                                                                                         \
+    static struct dpb_comm_ops ops_##NAME;                                                    \
+    static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),              \
+                                              .name = "mutant_seeded_" #NAME, .version = "1", \
                                               .summary = "a test's: " #NAME " with a mistake"};
 WRONG(WRONG_OPS)
 
@@ -262,8 +262,8 @@ WRONG(WRONG_OPS)
         ops_##NAME.needs = needs_##NAME;                                    \
         ops_##NAME.contract = ops_##NAME.contract ? contract_##NAME : NULL; \
         ops_##NAME.memory = NULL;                                           \
-        ops_##NAME.plan = wrong_plan;                                       \
-        ops_##NAME.close = wrong_close;                                     \
+        ops_##NAME.plan = seeded_plan;                                      \
+        ops_##NAME.close = seeded_close;                                    \
         plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
         plugin_##NAME.options = join_rows(inner_##NAME->options);           \
         plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
@@ -277,7 +277,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     host = given;
     told = *given;
     optimizer = *given->optimizer;
-    optimizer.update = wrong_update;
+    optimizer.update = seeded_update;
     told.optimizer = &optimizer;
     WRONG(WRONG_LOAD)
     return first;
