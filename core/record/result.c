@@ -366,7 +366,8 @@ static void warn_of_threads(const struct dpb_result_maker *maker, json_t *warnin
         if (!journal || journal->others_wall_ns <= 0)
             continue;
         const double cores = (double)journal->others_cpu_ns / (double)journal->others_wall_ns;
-        const double helpers = journal->threads - 1.0; /* one of them is the loop's */
+        const bool shares = journal->place_threads > journal->threads; /* but in evaluations */
+        const double helpers = (shares ? journal->place_threads : journal->threads) - 1.0;
         if (cores > helpers + 0.1) {
             dpb_warnings_add(warnings, "undeclared_threads",
                              "threads of rank %u beside core's kept %.2f cores busy, and "
