@@ -361,7 +361,7 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     if (experiment->comm_needs.runtime)
         DPB_TRY(dpb_engine_open(experiment, test->binding.threads, &test->engine,
                                 &test->exchange.memory.device));
-    dpb_control_join(&test->control, experiment->n_workers, false);
+    dpb_control_join(&test->control, experiment->n_workers, false, 0);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
 }

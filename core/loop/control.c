@@ -32,10 +32,11 @@ static dpb_status post_to_boards(void *context, const struct dpb_post *words)
     return dpb_store_post(words, sizeof *words);
 }
 
-void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart)
+void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart, uint32_t lead)
 {
     dpb_control_init(control, dpb_board_control(dpb_world.board), dpb_world.rank, n_workers);
     control->apart = apart;
+    control->lead = apart ? 0 : lead;
     control->board = dpb_world.board;
     if (dpb_world.parted)
         dpb_control_relay(control, post_to_boards, NULL);
@@ -136,7 +137,7 @@ static void commit_if_all_acked(struct dpb_control *control)
         highest = step > highest ? step : highest;
     }
     const uint64_t commit = control->acked << 32 | control->proposed;
-    const uint64_t step = control->apart ? highest : highest + 2;
+    const uint64_t step = control->apart ? highest : highest + 2 + 2 * control->lead;
     struct dpb_post post = {.all = true, .confirm_at = UINT64_MAX};
     set(control, &post, &block->commit_step, step);
     set(control, &post, &block->commit, commit);
@@ -151,6 +152,12 @@ static void take_actions(struct dpb_control *control, uint64_t commit, uint32_t 
     control->committed = __atomic_load_n(&control->block->commit_step, __ATOMIC_RELAXED);
     control->done = control->acked;
     control->acked = 0;
+}
+
+/* The step that this rank, having acknowledged, does not begin without the commit. */
+static uint64_t holds_at(const struct dpb_control *control)
+{
+    return control->acked_step + 2 + (control->rank == 0 ? 1 : 2) * control->lead;
 }
 
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions)
@@ -172,7 +179,7 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 
     uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
     if (commit >> 32 != control->acked)
-        return control->apart || step < control->acked_step + 2;
+        return control->apart || step < holds_at(control);
     if (control->apart || step >= __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
         take_actions(control, commit, actions);
     return true;

@@ -21,12 +21,19 @@
  * acknowledgement comes at s + 2. A rank that holds has handed over the gradients of all steps
  * before, and keeps no other rank from reaching that step.
  *
- * Where a rank may be any number of steps ahead of another (`apart`: contract.lead is not 0), a
- * common step would make the slow ranks train for as long as they are behind. There no rank holds,
- * and each acts at the first look that finds the commit. All ranks must enter a pause at the same
- * step: rank 0 grants the pause once all have arrived there. Ranks look while they wait for the
- * grant, so a stop ends that wait. All ranks enter a granted pause. Rank 0 enters the pause, too,
- * and commits nothing before it has left the pause.
+ * With a lead of L a rank may be L steps ahead of another, and wait there for the other to come to
+ * the same step. When rank 0 proposes at step s, the others are in [s - L, s + L]. Rank 0 must come
+ * out of each step that it enters, or it never commits; and it must reach s + L, or a rank that
+ * waits there never acknowledges. So rank 0 holds at s + 2 + L, a rank that has acknowledged at
+ * step a at a + 2 + 2 L, and the commit is for 2 + 2 L steps past the highest.
+ *
+ * Where a rank may be any number of steps ahead of another, or where nobody waits for a rank that
+ * has settled, a common step would make the slow ranks train for as long as they are behind
+ * (`apart`: contract.lead is UINT32_MAX, or not 0 with the hook `settle`). There no rank holds, and
+ * each acts at the first look that finds the commit. All ranks must enter a pause at the same step:
+ * rank 0 grants the pause once all have arrived there. Ranks look while they wait for the grant, so
+ * a stop ends that wait. All ranks enter a granted pause. Rank 0 enters the pause, too, and commits
+ * nothing before it has left the pause.
  *
  * No rank waits for a word of a lost rank (dpb_board_lost).
  *
@@ -84,6 +91,7 @@ struct dpb_control {
     uint64_t done;              /* sequence of the last action taken */
     uint64_t committed;         /* its step: apart, the highest that a rank had acknowledged at */
     bool apart;                 /* set after init */
+    uint64_t lead;              /* likewise: of the contract; 0 with `apart` */
     /* Set after init, with its argument; NULL: none. dpb_control_look calls it between looks, for
      * work of this rank that other ranks may need before their next look. */
     dpb_status (*meanwhile)(void *owner);
@@ -98,7 +106,7 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
 /* Called once, where there are several boards. */
 void dpb_control_relay(struct dpb_control *control, dpb_control_tell tell, void *context);
 /* Init and, if there are several boards, relay: for this rank. */
-void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart);
+void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart, uint32_t lead);
 /* Rank 0, at any time between two looks. */
 void dpb_control_propose(struct dpb_control *control, uint32_t actions);
 /* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the

@@ -154,8 +154,9 @@ static dpb_status open_course(struct dpb_trainer *trainer)
     trainer->course.evaluated_at = UINT64_MAX;
     if (!trainer->course.gated && run->steps)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
-    dpb_control_join(&trainer->control, experiment->n_workers,
-                     trainer->exchange.plan.contract.lead > 0);
+    const uint32_t lead = trainer->exchange.plan.contract.lead;
+    const bool apart = lead == UINT32_MAX || (lead > 0 && trainer->exchange.ops->settle);
+    dpb_control_join(&trainer->control, experiment->n_workers, apart, lead);
     if (trainer->exchange.late.on) {
         trainer->control.meanwhile = dpb_exchange_move;
         trainer->control.owner = &trainer->exchange;

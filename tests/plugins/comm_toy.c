@@ -53,7 +53,7 @@ static const char *const mistakes[] = {
 struct options {
     int kind, mistake;
     int64_t from, period;
-    bool books, half;
+    bool books, half, leads;
 };
 
 #define AT(member) offsetof(struct options, member)
@@ -73,6 +73,8 @@ static const struct dpb_option option_table[] = {
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
      "late, periodic, lossy: prove by books"},
+    {"leads", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(leads),
+     "periodic: workers wait in meetings alone"},
     {"half", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(half),
      "lossy: the books have the residual in bf16, which holds the pattern"},
     {0}};
@@ -97,6 +99,13 @@ static bool wrong(const struct toy *toy, enum mistake mistake)
 static bool is_last(const struct toy *toy)
 {
     return toy->base.args.rank + 1 == toy->base.args.n_workers;
+}
+
+static bool meets(const struct toy *toy)
+{
+    return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
+           (int64_t)toy->steps % (toy->options.period + wrong(toy, TIMING) - wrong(toy, OFTEN)) ==
+               0;
 }
 
 static bool waits(const struct toy *toy)
@@ -248,7 +257,8 @@ static void work_by_mean(struct toy *toy, uint64_t bucket, struct dpb_piece piec
 
 static struct dpb_rank_set needed(const struct toy *toy)
 {
-    return waits(toy) ? dpb_strategy_workers(&toy->base) : dpb_strategy_self(&toy->base);
+    return waits(toy) && (!toy->options.leads || meets(toy)) ? dpb_strategy_workers(&toy->base)
+                                                             : dpb_strategy_self(&toy->base);
 }
 
 static struct dpb_piece whole(const struct toy *toy, uint64_t bucket, uint64_t length)
@@ -288,13 +298,6 @@ static void apply_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *t
         work_alone(toy, bucket, whole(toy, bucket, turn->length));
     dpb_signals_raise(&toy->base.signals, DPB_SIGNAL_REDUCED, bucket);
     turn->at = turn->length;
-}
-
-static bool meets(const struct toy *toy)
-{
-    return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
-           (int64_t)toy->steps % (toy->options.period + wrong(toy, TIMING) - wrong(toy, OFTEN)) ==
-               0;
 }
 
 static bool average_due(void *strategy, uint64_t bucket)
@@ -381,6 +384,7 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.consistency = DPB_PERIODIC;
         contract.parameter = (uint32_t)toy->options.period;
         contract.settle_steps = contract.parameter - 1;
+        contract.lead = toy->options.leads ? contract.parameter - 1 : 0;
         contract.divisor = 1;
         contract.roundings = n + 2 * contract.parameter;
         contract.proof = proof;

@@ -181,6 +181,30 @@ TEST(test_ahead)
         }
 }
 
+/* Workers that wait in meetings alone end on a common step, whatever ends the run and wherever the
+ * slower one is; and less lead than they have is a lie. */
+TEST(test_common_end)
+{
+    static const char *const rows[][2] = {
+        {"run.seconds=0.3 eval.every=0", "none"},
+        {"run.seconds=0.3 eval.every=7 run.steady_limit_s=0.2", "none"},
+        {"run.steps=20 eval.every=0", "ahead"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        const bool lies = strcmp(rows[i][1], "ahead") == 0;
+        dpbench_ends(&command, 20.0, lies ? 3 : 0,
+                     "-c base.ini --json comm.name=toy comm.kind=periodic comm.leads=yes "
+                     "comm.period=10 model.name=tiny_dense device.name=reference "
+                     "run.delay=constant(2ms) run.delay_ranks=1 comm.mistake=%s %s",
+                     rows[i][1], rows[i][0]);
+        if (lies)
+            EXPECT_WORDS(rows[i][0], command.err, "by its contract's lead");
+        else
+            assert_true(json_number_at(command.json, "ranks.0.steps") ==
+                        json_number_at(command.json, "ranks.1.steps"));
+    }
+}
+
 /* A contract that says something else than the strategy does. */
 static void test_wrong_contract(void **state)
 {

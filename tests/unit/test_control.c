@@ -53,6 +53,7 @@ struct job {
     uint32_t n_ranks, seed;
     bool together;    /* a step is exchanged: nobody begins a step before all have begun the last */
     uint32_t late;    /* ... or, with 1, the one before the last: comm.late */
+    uint64_t period;  /* ... or in each period-th alone nobody ends it before all have begun it */
     uint64_t length;  /* steps of the run; UINT64_MAX: until it is stopped */
     uint32_t drawn;   /* random numbers so far */
     uint32_t planned; /* proposals to come, the stop last */
@@ -138,10 +139,12 @@ static void job_make(struct job *job, uint32_t seed)
     job->n_ranks = 1 + draw(job, MAX_RANKS);
     job->together = draw(job, 2);
     job->late = draw(job, 2);
+    job->period = job->late || draw(job, 2) ? 1 : 1 + draw(job, 8);
     job->length = draw(job, 2) ? 1 + draw(job, 60) : UINT64_MAX;
     job->planned = 1 + draw(job, 5);
     for (uint32_t r = 0; r < job->n_ranks; r++) {
         dpb_control_init(&job->ranks[r].control, &job->block, r, job->n_ranks);
+        job->ranks[r].control.lead = job->period - 1;
         job->ranks[r].weight = draw(job, 3) == 0 ? 1 : 1 + draw(job, 12);
     }
 }
@@ -217,8 +220,9 @@ static void check_commit(const struct job *job, uint64_t commit_before)
 
 static bool may_look(const struct job *job, const struct rank *rank)
 {
+    const uint64_t met = rank->step - rank->step % job->period;
     for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
-        if (job->ranks[r].step + job->late < rank->step)
+        if (__atomic_load_n(&job->ranks[r].step, __ATOMIC_ACQUIRE) + job->late < met)
             return false; /* still in the exchange of the step before */
     return true;
 }
@@ -261,6 +265,7 @@ static void set_apart(struct job *job)
     for (uint32_t r = 0; r < job->n_ranks; r++) {
         dpb_control_init(&job->ranks[r].control, r == 0 ? &job->block : &job->apart[r], r,
                          job->n_ranks);
+        job->ranks[r].control.lead = job->period - 1;
         dpb_control_relay(&job->ranks[r].control, tell, &job->up[r]);
     }
 }
@@ -469,14 +474,6 @@ static void pause_at_random(uint32_t *seed)
         sched_yield();
 }
 
-static bool may_begin(struct job *job, const struct rank *rank)
-{
-    for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
-        if (__atomic_load_n(&job->ranks[r].step, __ATOMIC_ACQUIRE) + job->late < rank->step)
-            return false;
-    return true;
-}
-
 static void *run_rank(void *argument)
 {
     struct thread_argument *a = argument;
@@ -486,7 +483,7 @@ static void *run_rank(void *argument)
         pause_at_random(&a->seed);
         if (rank->control.rank == 0)
             maybe_propose(a->job);
-        if (!may_begin(a->job, rank) || !dpb_control_try(&rank->control, rank->step, &actions))
+        if (!may_look(a->job, rank) || !dpb_control_try(&rank->control, rank->step, &actions))
             continue;
         uint64_t step = rank->step;
         if (actions != 0)

@@ -75,7 +75,9 @@ struct dpb_contract {
     uint32_t roundings;
     /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
      * over the gradients of the step before (with comm.late: of the one before that). UINT32_MAX:
-     * any number. */
+     * any number. Core compares the begins of steps after training. Workers end at one step, up to
+     * 2 + 2 lead steps behind a stop; with UINT32_MAX, or a lead and the hook `settle`, each ends
+     * where it is. */
     uint32_t lead;
     bool replicas_equal; /* after settling, all workers hold the same bits */
 };
