@@ -209,6 +209,17 @@ static dpb_status find_note(const struct judging *j, uint32_t rank, uint32_t row
                     (unsigned long long)update_of(j, row));
 }
 
+static bool is_same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static bool have_same_factors(const struct dpb_followed_factors *a,
+                              const struct dpb_followed_factors *b)
+{
+    return is_same(a->rate, b->rate) && is_same(a->scale, b->scale) && is_same(a->decay, b->decay);
+}
+
 /* The same of the first rank in [first, end) that owns the element. Owners agree on their
  * factors. */
 static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint32_t end,
@@ -221,9 +232,8 @@ static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint
     for (uint32_t rank = first; rank < end; rank++) {
         DPB_TRY(find_note(j, rank, row, i, &found));
         if (found && *note && j->follow->has_factors &&
-            memcmp(&dpb_segment_factors(j->follow, j->of[rank].segment, row)[i],
-                   &dpb_segment_factors(j->follow, j->of[*owner].segment, row)[i],
-                   sizeof(struct dpb_followed_factors)) != 0)
+            !have_same_factors(&dpb_segment_factors(j->follow, j->of[rank].segment, row)[i],
+                               &dpb_segment_factors(j->follow, j->of[*owner].segment, row)[i]))
             return dpb_fail(DPB_VERIFICATION,
                             "steps check of comm '%s': in step %llu of training ranks %u and %u "
                             "scaled their updates by different norms",

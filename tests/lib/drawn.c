@@ -103,6 +103,10 @@ struct drawn_count drawn_right(uint32_t seed, unsigned n)
 
 /* ---- wrong ones ------------------------------------------------------------------------------ */
 
+/* comm.place. By norms the last range of a step brings the update of all: no part has its own. A
+ * server's weights are no worker's: a worker that spoils its own computes other gradients. */
+enum { GRADIENTS, UPDATE, WEIGHTS };
+
 struct drawn_count drawn_wrong(uint32_t seed, unsigned n)
 {
     static const char *const strategies[] = {"shm",
@@ -121,16 +125,17 @@ struct drawn_count drawn_wrong(uint32_t seed, unsigned n)
     for (; count.n < n; seed++) {
         struct training training;
         state = seed;
-        const uint32_t rule = below(N(rules));
-        /* By norms the last range of a step brings the update of all: no part has its own. */
-        const int place = rule < N_PLAIN_RULES ? -1 : once_in(2) ? 0 : 2;
+        const uint32_t rule = below(N(rules)), strategy = below(N(strategies));
+        const bool norms = rule >= N_PLAIN_RULES, serves = strstr(strategies[strategy], "servers");
+        const int other = norms && serves ? GRADIENTS : norms ? WEIGHTS : UPDATE;
+        const int place = !norms && !serves ? -1 : once_in(2) ? GRADIENTS : other;
         train_anyway(&training,
                      "run.precision=fp32 run.steps=300 run.batch=2 optimizer.learning_rate=0.01 "
                      "comm.from=40 comm.until=290 comm.drawn=%u comm.place=%d run.workers=%u "
                      "run.seed=%u comm.name=mutant_seeded_%s optimizer.name=%s model.name=%s "
                      "comm.bucket=%s",
-                     seed + 1, place, 2 + below(3), seed + 1, strategies[below(N(strategies))],
-                     rules[rule], models[below(N(models))], buckets[below(N(buckets))]);
+                     seed + 1, place, 2 + below(3), seed + 1, strategies[strategy], rules[rule],
+                     models[below(N(models))], buckets[below(N(buckets))]);
         if (training.command.exit_code != EXIT_USAGE) {
             const bool caught = training.command.exit_code == EXIT_VERIFICATION;
             count.n++;

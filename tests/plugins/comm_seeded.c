@@ -1,6 +1,7 @@
 /*
- * comm_seeded.c - mutant_seeded_shm, mutant_seeded_ring_tcp and so on: real strategies with a mistake
- * that is drawn from comm.drawn, a seed. It is made in training alone, for a while, in a part of the elements.
+ * comm_seeded.c - mutant_seeded_shm, mutant_seeded_ring_tcp and so on: real strategies with a
+ * mistake that is drawn from comm.drawn, a seed. It is made in training alone, for a while, in a
+ * part of the elements.
  *
  *     gradients   one worker's are wrong when it hands over a bucket
  *     update      an owner's step of the elements is too long or too short
