@@ -149,9 +149,10 @@ static dpb_status take_segment(struct judging *j, uint32_t rank, struct dpb_segm
     if (rank == 0) {
         given->segment = own;
     } else {
-        dpb_follow_ask_key(rank, key);
-        if (server)
+        if (server) {
+            dpb_follow_ask_key(rank, key);
             DPB_TRY(dpb_store_give(key, &number, sizeof number, 0));
+        }
         dpb_follow_answer_key(rank, key);
         DPB_TRY(dpb_store_take_all(rank, key, given->segment, j->follow->segment_bytes,
                                    "its followed steps"));
@@ -597,14 +598,15 @@ static struct likeness likeness_at(const struct judging *j, uint64_t n)
 }
 
 /* Whether exchange n leaves the replicas as a meeting does: all equal; in pairs, some; around a
- * centre, the centre has moved. Replicas that begin where their centre is do not move it. */
-static bool have_met(const struct judging *j, uint64_t n)
+ * centre, the centre has moved. Replicas that begin where their centre is do not move it, nor do
+ * steps that are lost in its roundings. */
+static bool have_met(const struct judging *j, uint64_t n, double most_rate)
 {
-    const bool centre = j->follow->books.n > 0;
+    const struct dpb_followed_end *ends = j->of[0].ends;
     const struct likeness after = likeness_at(j, n + 1);
-    if (centre)
-        return likeness_at(j, n).all || restarts(j, n) ||
-               j->of[0].ends[n + 1].books != j->of[0].ends[n].books;
+    if (j->follow->books.n > 0)
+        return likeness_at(j, n).all || restarts(j, n) || ends[n].rate < 1e-3 * most_rate ||
+               ends[n + 1].books != ends[n].books;
     return j->follow->has_books ? after.some : after.all;
 }
 
@@ -619,13 +621,16 @@ static dpb_status find_meetings(struct judging *j)
     const uint64_t period = j->exchange->plan.contract.parameter;
     const uint64_t n = count_exchanges(j);
     uint64_t n_phases = period;
+    double most_rate = 0.0;
+    for (uint64_t at = 0; at < n; at++)
+        most_rate = fmax(most_rate, j->of[0].ends[at].rate);
     j->meets = calloc(period, sizeof *j->meets);
     if (!j->meets)
         return no_memory();
     for (uint64_t phase = 0; phase < period; phase++) {
         j->meets[phase] = true;
         for (uint64_t at = phase; at < n && j->meets[phase]; at += period)
-            j->meets[phase] = have_met(j, at);
+            j->meets[phase] = have_met(j, at, most_rate);
         n_phases -= !j->meets[phase];
     }
     if (n_phases > 0)
