@@ -38,7 +38,7 @@ enum mutation {
     SLICES_SWAPPED,   /* the halves of what is summed change places */
     ELEMENT_WRONG,    /* 0.5 too much in one element */
     ELEMENT_NAN,      /* one element is no number */
-    UPDATED_TWICE,    /* the first element of each update */
+    UPDATED_TWICE,    /* the first elements of each update: a proof's gradients may cancel in one */
     UPDATE_SKIPPED,   /* of one bucket, by every rank */
     STALE_WEIGHTS,    /* the last worker does not take over the new weights of one bucket */
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
@@ -63,6 +63,8 @@ struct options {
     int mutation;
     int64_t from, until, bucket, element;
 };
+
+enum { FIRST = 8 };
 
 /* Where the strategy's own options begin. */
 enum { INNER_AT = (sizeof(struct options) + 15) / 16 * 16 };
@@ -268,8 +270,10 @@ static void mutant_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const v
 static void perturb(void *weights)
 {
     dpb_dtype type = m.arenas.layout.weight_type;
+    const double is = value_of(type, weights);
+    const bool cancelled = is == 0 && !m.queues; /* a proof's gradients, in one element */
     if (active(REPLICA_DIVERGES))
-        set_value(type, weights, value_of(type, weights) * (1.0 + 1e-6));
+        set_value(type, weights, cancelled ? 1e-6 : is * (1.0 + 1e-6));
 }
 
 /* Of the last worker. */
@@ -476,12 +480,13 @@ static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queu
                                 struct dpb_range range, void *weights, const void *gradients,
                                 uint64_t bucket, const struct dpb_step *step)
 {
-    struct dpb_range first = {range.begin, range.begin + 1}, left_out = {0, 0};
+    struct dpb_range first = {range.begin, range.begin}, left_out = {0, 0};
     bool stale = !m.pulls && !m.gives && is_last_worker() && active(STALE_WEIGHTS);
     if (m.args.role == DPB_SERVER && m.apart)
         __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
     if (range.begin == range.end)
         return DPB_OK;
+    first.end = range.end - range.begin < FIRST ? range.end : range.begin + FIRST;
     if (m.queues && active(DECAY_DROPPED))
         return m.host->fail(DPB_UNSUPPORTED, "no mutant of an optimizer on a device");
     if (m.apart)
