@@ -79,6 +79,7 @@ static const struct dpb_option option_rows[] = {
     {"element", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL, AT(element), "of the arena, likewise"},
     {0},
 };
+enum { N_ROWS = sizeof option_rows / sizeof option_rows[0] - 1 };
 
 /* What worker 0 tells the servers. */
 struct notice {
@@ -782,24 +783,6 @@ static dpb_status mutant_needs(const struct dpb_plugin *inner, const void *optio
     return ops->needs ? ops->needs((const char *)options + INNER_AT, needs) : DPB_OK;
 }
 
-/* The mutant's rows and the strategy's, whose options lie behind its own; they live as long as the
- * process. */
-static const struct dpb_option *join_rows(const struct dpb_option *inner)
-{
-    size_t n_own = sizeof option_rows / sizeof option_rows[0] - 1, n = 0;
-    while (inner && inner[n].name)
-        n++;
-    struct dpb_option *rows = calloc(n_own + n + 1, sizeof *rows);
-    if (!rows)
-        abort();
-    memcpy(rows, option_rows, n_own * sizeof *rows);
-    for (size_t i = 0; i < n; i++) {
-        rows[n_own + i] = inner[i];
-        rows[n_own + i].offset += INNER_AT;
-    }
-    return rows;
-}
-
 #ifndef MUTANTS
 #define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ps_gpu) X(ring_tcp) X(hierarchical) X(gloo)
 #endif
@@ -834,15 +817,15 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
                                               .summary = "a test's: " #NAME " with a mistake"};
 MUTANTS(MUTANT_OPS)
 
-#define MUTANT_LOAD(NAME)                                                   \
-    inner_##NAME = load_inner(#NAME);                                       \
-    if (inner_##NAME) {                                                     \
-        plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
-        plugin_##NAME.missing = inner_##NAME->missing;                      \
-        plugin_##NAME.options = join_rows(inner_##NAME->options);           \
-        plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
-        plugin_##NAME.next = first;                                         \
-        first = &plugin_##NAME;                                             \
+#define MUTANT_LOAD(NAME)                                                                        \
+    inner_##NAME = load_inner(#NAME);                                                            \
+    if (inner_##NAME) {                                                                          \
+        plugin_##NAME.capabilities = inner_##NAME->capabilities;                                 \
+        plugin_##NAME.missing = inner_##NAME->missing;                                           \
+        plugin_##NAME.options = wrap_rows(option_rows, N_ROWS, inner_##NAME->options, INNER_AT); \
+        plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size;                      \
+        plugin_##NAME.next = first;                                                              \
+        first = &plugin_##NAME;                                                                  \
     }
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)

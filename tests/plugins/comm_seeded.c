@@ -35,6 +35,7 @@ static const struct dpb_option option_rows[] = {
     {"from", DPB_OPT_INT, "exchange", "100", 0, 1e9, NULL, AT(from), "the first that may be wrong"},
     {"until", DPB_OPT_INT, "exchange", "200", 0, 1e9, NULL, AT(until), "none is from here on"},
     {0}};
+enum { N_ROWS = sizeof option_rows / sizeof option_rows[0] - 1 };
 
 struct mistake {
     enum place place;
@@ -210,23 +211,6 @@ static dpb_status seeded_open(const struct dpb_plugin *plugin, const void *given
     return inner->open((const char *)given + INNER_AT, told_args, comm);
 }
 
-static const struct dpb_option *join_rows(const struct dpb_option *rows)
-{
-    const size_t n_own = sizeof option_rows / sizeof option_rows[0] - 1;
-    size_t n = 0;
-    while (rows && rows[n].name)
-        n++;
-    struct dpb_option *joined = calloc(n_own + n + 1, sizeof *joined);
-    if (!joined)
-        abort();
-    memcpy(joined, option_rows, n_own * sizeof *joined);
-    for (size_t i = 0; i < n; i++) {
-        joined[n_own + i] = rows[i];
-        joined[n_own + i].offset += INNER_AT;
-    }
-    return joined;
-}
-
 #define WRONG(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd)
 
 /* Questions that come without `open` have options, too. */
@@ -255,21 +239,21 @@ static const struct dpb_option *join_rows(const struct dpb_option *rows)
                                               .summary = "a test's: " #NAME " with a mistake"};
 WRONG(WRONG_OPS)
 
-#define WRONG_LOAD(NAME)                                                    \
-    inner_##NAME = fault_inner(&told, "comm_" #NAME);                       \
-    if (inner_##NAME) {                                                     \
-        ops_##NAME = *(const struct dpb_comm_ops *)inner_##NAME->ops;       \
-        ops_##NAME.open = open_##NAME;                                      \
-        ops_##NAME.needs = needs_##NAME;                                    \
-        ops_##NAME.contract = ops_##NAME.contract ? contract_##NAME : NULL; \
-        ops_##NAME.memory = NULL;                                           \
-        ops_##NAME.plan = seeded_plan;                                      \
-        ops_##NAME.close = seeded_close;                                    \
-        plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
-        plugin_##NAME.options = join_rows(inner_##NAME->options);           \
-        plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
-        plugin_##NAME.next = first;                                         \
-        first = &plugin_##NAME;                                             \
+#define WRONG_LOAD(NAME)                                                                         \
+    inner_##NAME = fault_inner(&told, "comm_" #NAME);                                            \
+    if (inner_##NAME) {                                                                          \
+        ops_##NAME = *(const struct dpb_comm_ops *)inner_##NAME->ops;                            \
+        ops_##NAME.open = open_##NAME;                                                           \
+        ops_##NAME.needs = needs_##NAME;                                                         \
+        ops_##NAME.contract = ops_##NAME.contract ? contract_##NAME : NULL;                      \
+        ops_##NAME.memory = NULL;                                                                \
+        ops_##NAME.plan = seeded_plan;                                                           \
+        ops_##NAME.close = seeded_close;                                                         \
+        plugin_##NAME.capabilities = inner_##NAME->capabilities;                                 \
+        plugin_##NAME.options = wrap_rows(option_rows, N_ROWS, inner_##NAME->options, INNER_AT); \
+        plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size;                      \
+        plugin_##NAME.next = first;                                                              \
+        first = &plugin_##NAME;                                                                  \
     }
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
