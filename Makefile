@@ -82,6 +82,9 @@ include $(OPTIONAL)
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard $(patsubst %,plugins/lib/%/*.c,$(COMM_ROOMS) object))
 lib_devices := $(wildcard plugins/lib/device/*.c)
+# What reads a profile: a device, a model and programs.
+ACCELERATOR_OBJ := $(BUILD)/obj/plugins/lib/accelerator/accelerator.o
+ACCELERATOR_PLUGINS := $(addprefix $(BUILD)/plugins/,device_emulated.so model_profile.so)
 # Authors of strategies link the code of ours, and include <dpbench-comm/*.h>.
 COMM_LIB   := $(BUILD)/libdpbench-comm.a
 COMM_API   := $(addprefix plugins/lib/,$(addsuffix .h,signals/signals signals/doorbell \
@@ -131,6 +134,9 @@ $(LIBS) $(COMM_LIB):
 # For plugins that are built beside the tree, without an installed dpbench.
 $(COMM_LINKS) &:
 	$(Q)rm -rf $(@D) && mkdir -p $(@D) && ln -s $(COMM_API:%='$(CURDIR)/%') $(@D)
+
+$(ACCELERATOR_PLUGINS): $(ACCELERATOR_OBJ)
+$(ACCELERATOR_PLUGINS): LDLIBS = $(shell pkg-config --libs jansson) -ldl
 
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"

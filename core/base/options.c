@@ -50,6 +50,15 @@ static dpb_parsed parse_time(const struct dpb_option *row, const char *text, boo
     return parsed;
 }
 
+/* Of a size, a rate or a time; NULL: the type has none. */
+static const struct dpb_unit *units_of(const struct dpb_option *row)
+{
+    const bool is_rate = row->unit && strcmp(row->unit, "bytes/s") == 0;
+    return row->type == DPB_OPT_SIZE   ? is_rate ? dpb_rate_units : dpb_size_units
+           : row->type == DPB_OPT_TIME ? dpb_time_units
+                                       : NULL;
+}
+
 static dpb_parsed parse_value(const struct dpb_option *row, const char *text, bool base_units,
                               union value *value)
 {
@@ -62,7 +71,7 @@ static dpb_parsed parse_value(const struct dpb_option *row, const char *text, bo
     case DPB_OPT_REAL:
         return dpb_parse_real(text, &value->real);
     case DPB_OPT_SIZE:
-        return dpb_parse_quantity(text, dpb_size_units, "B", &value->size);
+        return dpb_parse_quantity(text, units_of(row), units_of(row)->name, &value->size);
     case DPB_OPT_TIME:
         return parse_time(row, text, base_units, &value->integer);
     case DPB_OPT_STRING:
@@ -110,9 +119,7 @@ static void store_value(const struct dpb_option *row, const union value *value, 
 /* A bound in the largest unit that divides it, as a user would write it. */
 static void print_bound(const struct dpb_option *row, double bound, char text[NUMBER_BYTES])
 {
-    const struct dpb_unit *units = row->type == DPB_OPT_SIZE   ? dpb_size_units
-                                   : row->type == DPB_OPT_TIME ? dpb_time_units
-                                                               : NULL;
+    const struct dpb_unit *units = units_of(row);
     const struct dpb_unit *best = units;
     for (const struct dpb_unit *unit = units; unit && unit->name && bound != 0; unit++)
         if (fmod(bound, (double)unit->factor) == 0)
@@ -193,9 +200,8 @@ static dpb_status refuse_range(const struct place *at)
 static dpb_status refuse_value(const struct place *at, dpb_parsed why)
 {
     char units[LIST_BYTES] = "";
-    if (at->row->type == DPB_OPT_SIZE || at->row->type == DPB_OPT_TIME)
-        dpb_unit_names(at->row->type == DPB_OPT_SIZE ? dpb_size_units : dpb_time_units, units,
-                       sizeof units);
+    if (units_of(at->row))
+        dpb_unit_names(units_of(at->row), units, sizeof units);
     switch (why) {
     case DPB_PARSED_OVERFLOW:
         return refuse_range(at);

@@ -93,6 +93,9 @@ static const struct dpb_option run_rows[] = {
      "trace(FILE) of one delay a line, in ms"},
     {"delay_ranks", DPB_OPT_STRING, NULL, "all", 0, 0, NULL, AT(run.delay_ranks),
      "which workers run.delay is for, as in 0,2"},
+    {"dilation", DPB_OPT_REAL, NULL, "1", 1, 1e4, NULL, AT(run.dilation),
+     "with device emulated: computing and run.delay take so many times as long, and the result's "
+     "times are divided by it, for networks that are slower by as much (`dpbench hosts`)"},
     {0},
 };
 

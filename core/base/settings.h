@@ -46,6 +46,7 @@ typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
 
 struct dpb_run_settings {
     const char *name, *results, *delay, *delay_ranks, *trace;
+    double dilation;
     int64_t workers, learners, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
     int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;

@@ -44,7 +44,9 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
         .began_ns = dpb_now_ns(),
         .usual_s = place->n_ended > 0 ? place->ended_s / (double)place->n_ended : NAN,
         .n_left = place->n_left,
-        .record_bytes = sizeof(struct dpb_record)};
+        .record_bytes = sizeof(struct dpb_record),
+        .emulated = dpb_experiment_emulates(experiment),
+        .dilation = experiment->settings.run.dilation};
     if (dpb_mode_has_steps(experiment->settings.run.mode))
         about.step_samples = experiment->global_batch;
     if (dpb_party_is_head(party)) {

@@ -139,7 +139,7 @@ static char *join_name(struct dpb_graph_builder *builder, const char *node, cons
     size_t size = strlen(node) + strlen(suffix) + 2;
     char *name = malloc(size);
     if (name)
-        snprintf(name, size, "%s.%s", node, suffix);
+        snprintf(name, size, suffix[0] ? "%s.%s" : "%s", node, suffix);
     else
         dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, node, "out of memory");
     return name;
@@ -526,6 +526,20 @@ static uint32_t add_shortcut(struct dpb_graph_builder *builder, const char *name
     return end_node(builder, channels, (in.h - 1) / stride + 1, (in.w - 1) / stride + 1);
 }
 
+static uint32_t add_tensor(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                           uint32_t n_elements, uint64_t macs)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_TENSOR, name, &input, 1);
+    struct dpb_tensor *tensor = node ? append_tensor(builder, "", 1, &n_elements) : NULL;
+    if (!tensor)
+        return DPB_NONE;
+    tensor->decays = true;
+    tensor->init_stddev = 0.02;
+    node->weight = builder->graph->n_tensors - 1;
+    node->macs = macs;
+    return keep_shape(builder, input);
+}
+
 static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *name,
                                  uint32_t input)
 {
@@ -635,6 +649,7 @@ const struct dpb_graph_ops dpb_graph_builder_ops = {
     .lrn = add_lrn,
     .shortcut = add_shortcut,
     .initial = set_initial,
+    .tensor = add_tensor,
     .softmax_loss = add_softmax_loss,
     .shape = node_shape,
 };

@@ -47,7 +47,8 @@ static void watch_for_stop(struct dpb_trainer *trainer)
         return;
     uint32_t actions = 0;
     if (run->seconds_ns && journal->timed_from < journal->n_records &&
-        dpb_now_ns() - journal->records[journal->timed_from].begin_ns - trainer->course.paused_ns >=
+        dpb_now_ns() - dpb_journal_began_ns(journal, journal->timed_from) -
+                trainer->course.paused_ns >=
             run->seconds_ns)
         actions = DPB_ACTION_STOP;
     if (dpb_board_interrupted(dpb_world.board))
@@ -75,6 +76,10 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     dpb_gpu_begin(&trainer->journal->gpu);
     trainer->course.timed_ns = dpb_now_ns();
     trainer->course.others_ns = dpb_threads_others_ns();
+    if (trainer->engine.ops->late_ns) {
+        trainer->course.run_delay_ns = dpb_threads_run_delay_ns();
+        (void)trainer->engine.ops->late_ns(trainer->engine.program);
+    }
     const bool common = trainer->control.apart && trainer->course.gated && has_pauses(trainer);
     if (run->steps)
         trainer->course.stop_at =
@@ -294,6 +299,11 @@ static void note_threads(const struct dpb_trainer *trainer)
         return;
     trainer->journal->others_cpu_ns = dpb_threads_others_ns() - trainer->course.others_ns;
     trainer->journal->others_wall_ns = dpb_now_ns() - trainer->course.timed_ns;
+    if (trainer->engine.ops->late_ns) {
+        trainer->journal->run_delay_ns = dpb_threads_run_delay_ns() - trainer->course.run_delay_ns;
+        trainer->journal->run_delay_of_ns = trainer->journal->others_wall_ns;
+        trainer->journal->late_ns = trainer->engine.ops->late_ns(trainer->engine.program);
+    }
 }
 
 dpb_status dpb_end_training(struct dpb_trainer *trainer)

@@ -40,7 +40,8 @@ dpb_status dpb_engine_open(const struct dpb_experiment *experiment, uint32_t thr
                                          .threads = threads,
                                          .seed = (uint64_t)experiment->settings.run.seed,
                                          .index = local_index(experiment) /
-                                                  (uint32_t)experiment->settings.run.learners};
+                                                  (uint32_t)experiment->settings.run.learners,
+                                         .dilation = experiment->settings.run.dilation};
     engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
     const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;

@@ -172,13 +172,17 @@ static void note_arenas(const struct dpb_exchange *exchange, struct dpb_journal 
     journal->state_bytes = dpb_optimizer_bytes(exchange->optimizer);
 }
 
-static void note_usage(struct dpb_trainer *trainer)
+static void note_usage(struct dpb_trainer *trainer, int64_t opened_ns)
 {
     const struct dpb_data_ops *data = trainer->experiment->plugins[DPB_PLUGIN_DATA]->ops;
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         trainer->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
     note_arenas(&trainer->exchange, trainer->journal);
+    if (dpb_world.role == DPB_SERVER && dpb_experiment_emulates(trainer->experiment)) {
+        trainer->journal->run_delay_ns = dpb_threads_run_delay_ns();
+        trainer->journal->run_delay_of_ns = dpb_now_ns() - opened_ns;
+    }
     if (data->count)
         data->count(trainer->experiment->data, &trainer->journal->data);
     if (trainer->journal->data.skipped > 0)
@@ -197,7 +201,7 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     dpb_status status = dpb_trainer_open(experiment, &trainer);
     DPB_THEN(status, dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns));
     if (trainer.journal)
-        note_usage(&trainer);
+        note_usage(&trainer, opened_ns);
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
         dpb_exchange_leave(&trainer.exchange);

@@ -102,6 +102,7 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->capacity =
         (bytes - trace_bytes - monitor_bytes - sizeof *journal) / sizeof journal->records[0];
     journal->timed_from = UINT64_MAX;
+    journal->dilation = experiment->settings.run.dilation;
     journal->gated = experiment->settings.run.steady_limit_ns > 0;
     journal->parameters = experiment->graph->n_parameters;
     journal->macs_per_sample = experiment->graph->macs;
@@ -256,7 +257,7 @@ int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
         return before_ns;
     const int64_t met_ns = trainer->course.met_ns;
     const int64_t end_ns = met_ns > 0 ? met_ns : journal->ended_ns;
-    return before_ns + end_ns - journal->records[0].begin_ns - trainer->course.all_paused_ns;
+    return before_ns + end_ns - dpb_journal_began_ns(journal, 0) - trainer->course.all_paused_ns;
 }
 
 double dpb_train_rate(const struct dpb_trainer *trainer)

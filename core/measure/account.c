@@ -1,6 +1,7 @@
 /* account.c - interval arithmetic on the spans of a step: see account.h. */
 #include "measure/account.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,26 @@ static int64_t take_series(struct dpb_record *record)
     return exposed_ns;
 }
 
+static int64_t undilated(int64_t ns)
+{
+    const double dilation = account.journal->dilation;
+    return dilation > 1 ? llround((double)ns / dilation) : ns;
+}
+
+/* What is left of a step that is rounded once is backward's, so that the parts add up. */
+static void undilate(struct dpb_record *record)
+{
+    int64_t *const parts[] = {&record->begin_ns,          &record->paused_ns,
+                              &record->data_wait_ns,      &record->forward_ns,
+                              &record->delay_ns,          &record->optimizer_ns,
+                              &record->comm_exposed_ns,   &record->comm_hidden_ns,
+                              &record->comm_wait_peer_ns, &record->step_ns};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        *parts[i] = undilated(*parts[i]);
+    record->backward_ns = record->step_ns - record->data_wait_ns - record->forward_ns -
+                          record->delay_ns - record->optimizer_ns - record->comm_exposed_ns;
+}
+
 static void keep(const struct dpb_record *record)
 {
     struct dpb_journal *journal = account.journal;
@@ -205,6 +226,8 @@ static void keep(const struct dpb_record *record)
     dpb_trace(DPB_TRACE_STEP, journal->n_records, record->begin_ns,
               record->begin_ns + record->step_ns);
     journal->records[journal->n_records] = *record;
+    if (journal->dilation > 1)
+        undilate(&journal->records[journal->n_records]);
     __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
 }
 
@@ -350,8 +373,8 @@ void dpb_account_ready(uint64_t elements)
     if (i == journal->n_ready || journal->ready[i].elements != elements)
         return;
     journal->ready[i].steps++;
-    journal->ready[i].sum_ns +=
-        dpb_now_ns() - account.record.begin_ns - account.exposed_before_ns - account.exposed_ns;
+    journal->ready[i].sum_ns += undilated(dpb_now_ns() - account.record.begin_ns -
+                                          account.exposed_before_ns - account.exposed_ns);
     account.next_ready++;
 }
 
@@ -427,8 +450,11 @@ void dpb_account_age(uint64_t age)
 
 void dpb_account_coding(const struct dpb_coding *coding)
 {
+    struct dpb_coding own = *coding;
+    own.encode_ns = undilated(coding->encode_ns);
+    own.decode_ns = undilated(coding->decode_ns);
     if (account.running)
-        dpb_coding_add(&account.coding, coding);
+        dpb_coding_add(&account.coding, &own);
 }
 
 void dpb_account_bytes(uint64_t bytes)

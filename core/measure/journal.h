@@ -25,10 +25,10 @@ enum {
     DPB_LABEL_BYTES = 32 /* of a contract's word: plan/contract.h */
 };
 
-/* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed =
+/* One step of one rank, its times divided by run.dilation. data_wait + forward + delay + backward + optimizer + comm_exposed =
  * step. */
 struct dpb_record {
-    int64_t begin_ns;  /* CLOCK_MONOTONIC */
+    int64_t begin_ns;  /* CLOCK_MONOTONIC, divided likewise */
     int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */
     int64_t step_ns;   /* to the begin of the next step or a pause; the last: to its end */
     int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
@@ -80,6 +80,7 @@ struct dpb_journal {
     int64_t ended_ns;    /* end of the last step, also of an unrecorded one */
     uint64_t first_step; /* of this run; not 0 where it continues a training */
     uint64_t timed_from; /* first timed record; UINT64_MAX while in warm-up */
+    double dilation;     /* of the records' times, of ready[] and of coding; 0 is as 1 */
     bool steady;         /* the gate opened before its limit */
     bool gated;          /* the gate was asked at all */
     bool by_device; /* the records' times are the device's own; data_wait is when it was idle */
@@ -116,6 +117,10 @@ struct dpb_journal {
     /* From the first timed step to the end, pauses included: processor time of threads that are not
      * core's, and the time that passed. */
     int64_t others_cpu_ns, others_wall_ns;
+    /* Device `emulated`, over the same time (servers: over their lives): how long the rank's
+     * threads waited for a core, added up; and how late the machine let gradients be final, by the
+     * latest of each step, added up. */
+    int64_t run_delay_ns, run_delay_of_ns, late_ns;
     int64_t start_ns; /* opening, proving and loading: until the first step */
     uint64_t n_evals;
     uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
@@ -126,6 +131,13 @@ struct dpb_journal {
     struct dpb_profile_entry profile[DPB_JOURNAL_PROFILE];
     struct dpb_record records[];
 };
+
+/* When a record began by the clock; not divided. */
+static inline int64_t dpb_journal_began_ns(const struct dpb_journal *journal, uint64_t k)
+{
+    const int64_t begin_ns = journal->records[k].begin_ns;
+    return journal->dilation > 1 ? (int64_t)((double)begin_ns * journal->dilation) : begin_ns;
+}
 
 static inline void dpb_coding_add(struct dpb_coding *sum, const struct dpb_coding *more)
 {

@@ -173,7 +173,7 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
                           struct dpb_delay *made)
 {
     char file[4096];
-    *made = (struct dpb_delay){.seed = seed, .n_workers = n_workers};
+    *made = (struct dpb_delay){.seed = seed, .n_workers = n_workers, .dilation = 1};
     if (!parse_delay(delay, made, file, sizeof file))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay = '%s' is none of: none, constant(20 ms), exponential(20 "
@@ -223,7 +223,7 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
 dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
                            dpb_delay_look look, void *context)
 {
-    const int64_t length_ns = dpb_delay_of(delay, rank, step);
+    const int64_t length_ns = llround((double)dpb_delay_of(delay, rank, step) * delay->dilation);
     const int64_t apart_ns = length_ns / DPB_DELAY_LOOKS;
     const int64_t look_ns = apart_ns > least_look_ns ? apart_ns : least_look_ns;
     const int64_t slice_ns = look && look_ns < DPB_WAIT_SLICE_NS ? look_ns : DPB_WAIT_SLICE_NS;

@@ -33,6 +33,7 @@ struct dpb_delay {
     dpb_delay_kind kind;
     double time_ns, shape;
     uint64_t seed;
+    double dilation; /* it sleeps so many times as long; 1 by dpb_delay_make */
     bool ranks[DPB_JOB_RANKS]; /* the delayed ranks */
     uint32_t n_workers;
     int64_t *trace_ns; /* @owned */
@@ -47,7 +48,7 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
 /* Gets the FILE of trace(FILE). False: `delay` is of another kind, and `file` undefined. */
 bool dpb_delay_file(const char *delay, char *file, size_t size);
 void dpb_delay_destroy(struct dpb_delay *delay); /* accepts zeroed ones */
-/* Nanoseconds; 0 for a rank that is not delayed. */
+/* Nanoseconds, without dilation; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
 /* The most looks of a delay of up to 13 min; longer delays look every DPB_WAIT_SLICE_NS. Each look
  * is a span of the account. */

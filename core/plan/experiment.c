@@ -16,6 +16,7 @@
 #include "measure/monitor.h"
 #include "measure/trace.h"
 #include "plan/comm_points.h"
+#include "plan/emulation.h"
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
 #include "plan/resume.h"
@@ -205,11 +206,13 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
         const struct dpb_plugin *model = made->plugins[DPB_PLUGIN_MODEL];
         ((const struct dpb_model_ops *)model->ops)
             ->describe(made->options[DPB_PLUGIN_MODEL], &made->model_info);
-        status = derive_batch(made);
+        status = dpb_emulation_settle(made);
     }
+    DPB_THEN(status, derive_batch(made));
     DPB_THEN(status, derive_machines(made));
     DPB_THEN(status, derive_needs(made));
     DPB_THEN(status, dpb_refuse_settings(made));
+    DPB_THEN(status, dpb_emulation_refuse(made));
     DPB_THEN(status, check_precision(made));
     DPB_THEN(status, dpb_save_points_make(&made->settings,
                                           dpb_config_origin(made->config, "checkpoint", "at"),
@@ -219,6 +222,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
                          made->settings.run.delay_ranks,
                          dpb_config_origin(made->config, "run", "delay_ranks"), made->n_workers,
                          (uint64_t)made->settings.run.seed, &made->delay));
+    made->delay.dilation = made->settings.run.dilation;
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
         return status;
@@ -306,7 +310,7 @@ static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shap
         dpb_graph_build(experiment->settings.model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
                         experiment->options[DPB_PLUGIN_MODEL], input, nclass, &experiment->graph));
     dpb_graph_smooth_labels(experiment->graph, experiment->settings.model.label_smoothing);
-    return DPB_OK;
+    return dpb_emulation_refuse_graph(experiment);
 }
 
 static dpb_status open_data(struct dpb_experiment *experiment,

@@ -44,6 +44,7 @@ struct dpb_experiment {
     uint64_t data_bytes;    /* that the source's `open` took at its peak */
     struct dpb_save_points save_points;
     struct dpb_delay delay;
+    struct dpb_emulation emulation; /* device `emulated`: by its profile; else zeros */
 
     /* From dpb_experiment_build. */
     void *data; /* the open source */
@@ -86,6 +87,11 @@ static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experimen
                                .gradient_type = experiment->gradient_type,
                                .tensors = graph->tensors,
                                .n_tensors = graph->n_tensors};
+}
+/* Whether the device computes nothing: there is no loss, and no accuracy. */
+static inline bool dpb_experiment_emulates(const struct dpb_experiment *experiment)
+{
+    return (experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_EMULATED) != 0;
 }
 /* Workers that exchange: 1 where they do not. */
 static inline uint32_t dpb_experiment_replicas(const struct dpb_experiment *experiment)

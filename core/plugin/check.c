@@ -148,23 +148,36 @@ static bool check_options(const struct dpb_plugin *plugin, char *reason)
     return true;
 }
 
-/* A device with memory of its own has the hooks that belong to it. */
-static bool check_queues(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+static bool has_hooks(const struct dpb_plugin *plugin, const struct hook *hooks, const char *why,
+                      char *reason)
 {
-    static const struct hook hooks[] = {{HOOK(dpb_device_ops, follow)},
-                                        {HOOK(dpb_device_ops, drain)},
-                                        {HOOK(dpb_device_ops, times)},
-                                        {NULL, 0}};
-    if (kind != DPB_PLUGIN_DEVICE || !is_set(plugin->ops, offsetof(struct dpb_device_ops, queues)))
-        return true;
     for (const struct hook *hook = hooks; hook->name; hook++) {
         if (is_set(plugin->ops, hook->offset))
             continue;
-        snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), it has queues",
-                 hook->name, plugin->name);
+        snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), %s", hook->name,
+                 plugin->name, why);
         return false;
     }
     return true;
+}
+
+/* A device with memory of its own, or that emulates, has the hooks that belong to that. */
+static bool check_device(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    static const struct hook of_queues[] = {{HOOK(dpb_device_ops, follow)},
+                                            {HOOK(dpb_device_ops, drain)},
+                                            {HOOK(dpb_device_ops, times)},
+                                            {NULL, 0}},
+                             of_emulation[] = {{HOOK(dpb_device_ops, emulation)},
+                                               {HOOK(dpb_device_ops, late_ns)},
+                                               {NULL, 0}};
+    if (kind != DPB_PLUGIN_DEVICE)
+        return true;
+    if ((plugin->capabilities & DPB_DEVICE_EMULATED) &&
+        !has_hooks(plugin, of_emulation, "and it has DPB_DEVICE_EMULATED", reason))
+        return false;
+    return !is_set(plugin->ops, offsetof(struct dpb_device_ops, queues)) ||
+           has_hooks(plugin, of_queues, "it has queues", reason);
 }
 
 /* A bit that no header names is a promise that nobody keeps; so is a pair that cannot both hold. */
@@ -173,7 +186,7 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
     static const uint64_t known[DPB_PLUGIN_KINDS] = {
         [DPB_PLUGIN_DEVICE] = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_FP64 |
                               DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL |
-                              DPB_DEVICE_NODE_BY_NODE,
+                              DPB_DEVICE_NODE_BY_NODE | DPB_DEVICE_EMULATED,
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
                             DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED |
                             DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE |
@@ -250,7 +263,7 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
         return false;
     }
     return dpb_plugin_check_hooks(plugin, plugin->ops, reason) &&
-           check_capabilities(plugin, kind, reason) && check_queues(plugin, kind, reason) &&
+           check_capabilities(plugin, kind, reason) && check_device(plugin, kind, reason) &&
            check_options(plugin, reason);
 }
 

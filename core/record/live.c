@@ -88,9 +88,14 @@ static void add_numbers(struct dpb_board *board, struct dpb_text *text)
     const double samples = rate * (double)dpb_board_about(board)->step_samples;
     if (!isnan(rate))
         dpb_text_add(text, samples < 1000 ? "  %.4g samples/s" : "  %.0f samples/s", samples);
-    if (n > 0)
+    const struct dpb_board_about *about = dpb_board_about(board);
+    if (about->emulated)
+        dpb_text_add(text, "  emulated");
+    else if (n > 0)
         dpb_text_add(text, "  loss %.4g", records[n - 1].loss);
-    add_left(board, n_steps > step && !isnan(rate) ? (double)(n_steps - step) / rate : NAN, text);
+    const double real_rate = about->dilation > 1 ? rate / about->dilation : rate;
+    add_left(board, n_steps > step && !isnan(rate) ? (double)(n_steps - step) / real_rate : NAN,
+             text);
 }
 
 /* Not within a character of UTF-8. */

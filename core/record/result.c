@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "machine/cores.h"
+#include "record/emulation_report.h"
 #include "record/facts.h"
 #include "record/invocation.h"
 #include "record/load_report.h"
@@ -89,7 +90,8 @@ static json_t *timing_to_json(struct dpb_result_maker *maker)
 static json_t *loss_to_json(struct dpb_result_maker *maker)
 {
     json_t *list = json_array();
-    for (uint64_t k = 0; k < maker->summary.n_losses; k++) {
+    const bool none = dpb_experiment_emulates(maker->experiment);
+    for (uint64_t k = 0; k < maker->summary.n_losses && !none; k++) {
         char name[48];
         snprintf(name, sizeof name, "loss[%llu]", (unsigned long long)k);
         json_array_append_new(list, dpb_result_real(maker, maker->summary.loss[k], name));
@@ -288,7 +290,7 @@ static json_t *started_to_json(const struct dpb_result_maker *maker)
     const struct dpb_journal *journal = maker->journals[0];
     time_t when = time(NULL);
     if (dpb_journal_records(journal) > 0)
-        when -= (time_t)((dpb_now_ns() - journal->records[0].begin_ns + journal->start_ns) /
+        when -= (time_t)((dpb_now_ns() - dpb_journal_began_ns(journal, 0) + journal->start_ns) /
                          INT64_C(1000000000));
     return dpb_json_time(when);
 }
@@ -498,6 +500,9 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
     }
     json_object_set_new(document, "gpus", dpb_gpus_to_json(maker->board));
     dpb_gpus_warn(json_object_get(document, "gpus"), warnings);
+    json_object_set_new(document, "emulated",
+                        dpb_emulation_to_json(experiment, maker->journals, maker->n_ranks));
+    dpb_emulation_warn(json_object_get(document, "emulated"), warnings);
     json_object_set_new(document, "warnings", warnings);
     json_object_set_new(document, "monitor", dpb_monitor_to_json(experiment, maker->board));
     if (experiment->settings.run.precision == DPB_PRECISION_FP16 && maker->journals[0])

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "record/emulation_report.h"
 #include "record/facts.h"
 #include "record/gpus_report.h"
 #include "record/monitor_report.h"
@@ -80,6 +81,7 @@ static void print_head(const json_t *document, FILE *out)
     if (dpb_json_number(document, "batch.accumulate") > 1)
         fprintf(out, ", %.0f micro-batches a step", dpb_json_number(document, "batch.accumulate"));
     fputc('\n', out);
+    dpb_emulation_print(json_object_get(document, "emulated"), out);
     dpb_gpus_print(json_object_get(document, "gpus"), out);
     dpb_facts_print(json_object_get(document, "ranks"), "  ", out);
 }

@@ -67,6 +67,8 @@ struct dpb_board_about {
     char label[320]; /* "[3/24] comm.name=shm" */
     int64_t began_ns;
     uint64_t step_samples; /* of a training's step, over all workers; 0: there is no training */
+    bool emulated;         /* there is no loss */
+    double dilation;       /* the records' times are divided by it; 0 is as 1 */
     double usual_s;        /* of the sweep's ended runs; NaN: none has ended, or no sweep */
     uint64_t n_left;       /* runs of the sweep behind this one */
     uint64_t record_bytes; /* of struct dpb_record in the job's version */

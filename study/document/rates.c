@@ -84,7 +84,8 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                  {"oversubscribed", "world.oversubscribed", "oversubscribed"},
                  {"disturbed", "load.disturbed", "disturbed"},
                  {"throttled", "throttled", "throttled"},
-                 {"time-sliced", "gpus.time_sliced", "time_sliced"}};
+                 {"time-sliced", "gpus.time_sliced", "time_sliced"},
+                 {"emulation late", "emulated.late", "emulation_late"}};
     enum { MARKS = sizeof marks / sizeof marks[0] };
     _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;
@@ -127,8 +128,35 @@ static const char *sharing_of(const json_t *of)
     return dpb_json_text(of, "gpu_sharing", dpb_json_text(of, "gpus.sharing", NULL));
 }
 
+/* The run of the device that a measured profile was made from, and the emulated one: rows have no
+ * `machine`. */
+static bool validates(const json_t *a, const json_t *b)
+{
+    const json_t *emulated = json_object_get(a, "emulated"), *real = b;
+    if (!json_is_object(emulated)) {
+        emulated = json_object_get(b, "emulated");
+        real = a;
+    }
+    return dpb_json_is(emulated, "kind", "measured") &&
+           dpb_json_is(real, "model.name", dpb_json_text(emulated, "model", "")) &&
+           dpb_json_is(real, "config.run.precision.value",
+                       dpb_json_text(emulated, "precision", "")) &&
+           dpb_json_is(real, "machine.processor", dpb_json_text(emulated, "accelerator", ""));
+}
+
+/* The kind of the profile that a row or a run emulates by; "": it is of a device that computes. */
+static const char *emulated_by(const json_t *of)
+{
+    return dpb_json_text(of, "emulated.kind", "");
+}
+
 const char *dpb_rates_apart(const json_t *a, const json_t *b)
 {
+    if ((*emulated_by(a) == '\0') != (*emulated_by(b) == '\0') && !validates(a, b))
+        return "one is emulated";
+    if (*emulated_by(a) != '\0' && *emulated_by(b) != '\0' &&
+        strcmp(emulated_by(a), emulated_by(b)) != 0)
+        return "emulated by profiles of different kinds";
     const char *of_a = sharing_of(a), *of_b = sharing_of(b);
     const bool apart = of_a && of_b && (strcmp(of_a, of_b) != 0 || strcmp(of_a, "mixed") == 0);
     return apart ? "GPUs shared in different ways" : NULL;

@@ -309,6 +309,13 @@ static void set_left(const struct cell_runs *runs, json_t *row)
     json_object_set_new(row, "left", known ? json_integer((json_int_t)fewest) : json_null());
 }
 
+/* What the cell emulates, without how well. Older results know no emulation. @borrowed. */
+static json_t *emulated_of(const json_t *run)
+{
+    json_t *emulated = json_object_get(run, "emulated");
+    return emulated ? emulated : json_null();
+}
+
 /* odd: see verdict.h. */
 static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document,
                            const json_t *odd)
@@ -365,6 +372,9 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
+    json_object_set(row, "emulated", emulated_of(runs->any));
+    json_object_set_new(row, "emulation_late",
+                        json_boolean(any_true(runs, "emulated.late", true)));
     return row;
 }
 

@@ -485,6 +485,25 @@ static void note_verdicts(const struct notes *notes)
     }
 }
 
+/* What the rows emulate, a line for each profile. */
+static void note_emulation(const struct notes *notes)
+{
+    const struct dpb_table_line *lines = notes->table->lines;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const json_t *emulated = json_object_get(lines[i].row, "emulated");
+        const char *source = dpb_json_text(emulated, "source", NULL);
+        bool said = !source;
+        for (size_t k = 0; k < i && !said; k++)
+            said = dpb_json_is(lines[k].row, "emulated.source", source);
+        if (!said)
+            fprintf(notes->out,
+                    "- EMULATED, and no measurement of the accelerator: %s for %s, %s: %s.\n",
+                    dpb_json_text(emulated, "accelerator", "?"),
+                    dpb_json_text(emulated, "model", "?"), dpb_json_text(emulated, "kind", "?"),
+                    source);
+    }
+}
+
 static void note_launch(const struct notes *notes)
 {
     const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
@@ -518,6 +537,7 @@ void dpb_sweep_notes(const json_t *document, FILE *out)
         note_why(&notes);
         note_meanings(&notes);
         note_verdicts(&notes);
+        note_emulation(&notes);
         note_launch(&notes);
         dpb_target_notes(document, out);
     }

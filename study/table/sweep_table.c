@@ -14,8 +14,8 @@
 enum { CELL = DPB_TABLE_CELL };
 
 static const char *const titles[DPB_SWEEP_COLUMNS] = {
-    "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",
-    "effic.",   "exposed", "of fp32", "coding",    "loss",     "accuracy", "verified"};
+    "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",   "effic.",
+    "exposed",  "of fp32", "coding",  "loss",      "accuracy", "verified", "emulated"};
 _Static_assert((int)DPB_SWEEP_COLUMNS <= (int)DPB_TABLE_COLUMNS,
                "a line has room for every column");
 
@@ -69,6 +69,16 @@ static void print_interval(char *text, const json_t *row)
              mark(row, "disturbed", "?"), mark(row, "throttled", "^"));
 }
 
+/* "V100, published"; "-" for a device that computes. */
+static void print_emulated(char *text, const json_t *row)
+{
+    const json_t *emulated = json_object_get(row, "emulated");
+    const bool is_known = json_is_object(emulated);
+    snprintf(text, CELL, is_known ? "%.24s, %.12s%s" : "-",
+             dpb_json_text(emulated, "accelerator", "?"), dpb_json_text(emulated, "kind", "?"),
+             mark(row, "emulation_late", " LATE"));
+}
+
 static bool fill_line(struct dpb_table_line *line)
 {
     const json_t *row = line->row;
@@ -99,6 +109,7 @@ static bool fill_line(struct dpb_table_line *line)
     print_if(line->text[DPB_SWEEP_LOSS], loss, "%.4f", loss);
     print_percent(line->text[DPB_SWEEP_ACCURACY], row, "accuracy", 2);
     snprintf(line->text[DPB_SWEEP_VERIFIED], CELL, "%s", verified_text(row));
+    print_emulated(line->text[DPB_SWEEP_EMULATED], row);
     return true;
 }
 

@@ -21,6 +21,7 @@ enum dpb_sweep_column {
     DPB_SWEEP_LOSS,
     DPB_SWEEP_ACCURACY,
     DPB_SWEEP_VERIFIED,
+    DPB_SWEEP_EMULATED,
     DPB_SWEEP_COLUMNS
 };
 

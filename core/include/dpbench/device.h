@@ -55,12 +55,17 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_NODE_BY_NODE (UINT64_C(1) << 33)
 /* Keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
 #define DPB_DEVICE_POOL (UINT64_C(1) << 32)
+/* Computes nothing: sleeps as long as an accelerator would compute (dpb_device_ops.emulation), and
+ * writes random gradients. Its losses mean nothing. It alone takes DPB_OP_TENSOR. */
+#define DPB_DEVICE_EMULATED (UINT64_C(1) << 34)
 
 struct dpb_device_args {
     uint32_t rank;
     uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
     uint64_t seed;
     uint32_t index; /* the place's number among those of its machine, from 0 */
+    double dilation; /* run.dilation: how many times as long computing takes; 1 unless the device
+                        emulates */
 };
 
 struct dpb_compile_args {
@@ -160,6 +165,13 @@ struct dpb_sharing {
     char service[16]; /* that runs the work at once, by its usual name; "": processes take turns */
 };
 
+/* What a device that emulates sleeps for. Texts are cut off where they are longer. */
+struct dpb_emulation {
+    char accelerator[64], model[64], precision[8], kind[16]; /* of its profile */
+    char source[256];
+    uint32_t batch; /* samples of a step of one worker */
+};
+
 struct dpb_device_ops {
     /* Sets *device (@owned until close) on success only. */
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
@@ -225,6 +237,12 @@ struct dpb_device_ops {
      * it. Fails if `options` (NULL: their defaults) ask for another way. Needs no `open`, and asks
      * the driver alone. */
     dpb_status (*sharing)(const void *options, uint32_t index, struct dpb_sharing *sharing);
+    /* With DPB_DEVICE_EMULATED. Needs no `open`; refuses options that cannot work. */
+    dpb_status (*emulation)(const void *options, struct dpb_emulation *emulation);
+    /* With DPB_DEVICE_EMULATED. Of the training passes since the last call: how long after their
+     * deadlines the machine let their gradients be final, by the latest of each pass, all added
+     * up; time in the hooks is not the machine's. */
+    int64_t (*late_ns)(void *program);
 };
 
 #endif

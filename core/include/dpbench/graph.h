@@ -33,6 +33,8 @@ typedef enum dpb_op {
     DPB_OP_DROPOUT,   /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
     DPB_OP_LRN, /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
     DPB_OP_SHORTCUT,     /* every stride-th pixel from the first, then zero channels appended */
+    DPB_OP_TENSOR,       /* a weight without a computation, for devices that emulate; passes its
+                            input on */
     DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the target: 1 - smoothing
                             at the label, plus smoothing / classes everywhere; the last node */
     DPB_OPS
@@ -45,7 +47,8 @@ struct dpb_window {
 
 struct dpb_node {
     dpb_op op;
-    const char *name; /* unique in the graph; tensors are NAME.weight, NAME.bias, ... */
+    const char *name; /* unique in the graph; tensors are NAME.weight, NAME.bias, ...; that of op
+                         TENSOR is NAME */
     uint32_t n_inputs;
     const uint32_t *inputs;   /* node indices */
     struct dpb_shape shape;   /* of the output */
@@ -61,7 +64,7 @@ struct dpb_node {
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
     double smoothing; /* loss: label smoothing, in training and evaluation */
-    uint64_t macs;    /* multiply-accumulates of the forward pass of one sample (conv and dense) */
+    uint64_t macs;    /* multiply-accumulates of the forward pass of one sample (conv, dense, tensor) */
 };
 
 /* A trainable tensor: a contiguous part of the weight arena and of the gradient arena. */
@@ -187,6 +190,9 @@ struct dpb_graph_ops {
      * by fan-in are for weights of convolutions and dense layers alone. */
     uint32_t (*initial)(struct dpb_graph_builder *builder, uint32_t node,
                         const struct dpb_initial *weight, const struct dpb_initial *bias);
+    /* For a network of which only the weights are known: model `profile`. */
+    uint32_t (*tensor)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                       uint32_t n_elements, uint64_t macs);
     /* Ends the graph; `input` has one feature a class. */
     uint32_t (*softmax_loss)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
     struct dpb_shape (*shape)(const struct dpb_graph_builder *builder, uint32_t node);

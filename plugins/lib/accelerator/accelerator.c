@@ -10,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What bounds the numbers of a profile: an hour of computing, and tensors of 2^40 elements. */
-static const double most_ns = 3.6e12, most_elements = 0x1p40, most_factor = 1e6;
+/* What bounds the numbers of a profile: an hour of computing, and what a graph can hold. */
+static const double most_ns = 3.6e12, most_elements = UINT32_MAX, most_factor = 1e6;
+static const uint64_t most_parameters = UINT64_C(1) << 40;
 
 struct reading {
     const char *file;
@@ -139,7 +140,7 @@ static bool read_tensors(const struct reading *r, struct dpb_accelerator *made)
         tensor->ready_ns = llround(ready_ns);
         made->n_parameters += tensor->n_elements;
     }
-    return made->n_parameters <= (uint64_t)most_elements ||
+    return made->n_parameters <= most_parameters ||
            refuse(r, "its tensors have more than 2^40 elements");
 }
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DPB_ACCELERATOR_WHY = 512, DPB_ACCELERATOR_TENSORS = 1 << 16 };
+enum { DPB_ACCELERATOR_WHY = 512, DPB_ACCELERATOR_TENSORS = 1 << 13 };
 
 struct dpb_accelerator_tensor {
     const char *name;
