@@ -25,6 +25,10 @@ const struct dpb_unit dpb_time_units[] = {
     {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"min", UINT64_C(60000000000)},
     {NULL, 0}};
 
+const struct dpb_unit dpb_rate_units[] = {{"kbit", 125},   {"kB", 1000},        {"Mbit", 125000},
+                                          {"MB", 1000000}, {"Gbit", 125000000}, {"GB", 1000000000},
+                                          {NULL, 0}};
+
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity)
 {
     struct dpb_text text = dpb_text_in(names, capacity);
