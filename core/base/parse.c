@@ -21,20 +21,24 @@ const struct dpb_unit dpb_size_units[] = {{"B", 1},
                                           {"GiB", UINT64_C(1) << 30},
                                           {NULL, 0}};
 
-const struct dpb_unit dpb_rate_units[] = {{"B/s", 1},
-                                          {"kB/s", 1000},
-                                          {"KiB/s", UINT64_C(1) << 10},
-                                          {"Mbit/s", 125000},
-                                          {"MB/s", 1000000},
-                                          {"MiB/s", UINT64_C(1) << 20},
-                                          {"Gbit/s", 125000000},
-                                          {"GB/s", 1000000000},
-                                          {"GiB/s", UINT64_C(1) << 30},
-                                          {NULL, 0}};
-
 const struct dpb_unit dpb_time_units[] = {
     {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"min", UINT64_C(60000000000)},
     {NULL, 0}};
+
+const struct dpb_unit dpb_rate_units[] = {{"B/s", 1},
+                                          {"kbit", 125},
+                                          {"kbit/s", 125},
+                                          {"kB", 1000},
+                                          {"kB/s", 1000},
+                                          {"Mbit", 125000},
+                                          {"Mbit/s", 125000},
+                                          {"MB", 1000000},
+                                          {"MB/s", 1000000},
+                                          {"Gbit", 125000000},
+                                          {"Gbit/s", 125000000},
+                                          {"GB", 1000000000},
+                                          {"GB/s", 1000000000},
+                                          {NULL, 0}};
 
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity)
 {

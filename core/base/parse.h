@@ -24,7 +24,8 @@ struct dpb_unit {
 };
 
 /* Ended by name = NULL, from small to large. */
-extern const struct dpb_unit dpb_size_units[], dpb_rate_units[], dpb_time_units[];
+extern const struct dpb_unit dpb_size_units[], dpb_time_units[];
+extern const struct dpb_unit dpb_rate_units[]; /* B/s, kbit to GB: bytes a second; "/s" is free */
 /* "B, kB, KiB, ..." */
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity);
 

@@ -188,6 +188,12 @@ static void print_arguments(const char *usage)
                    "time"},
         {"--window", "how long work is repeated for one number, 10us to 10s; default 10ms"},
         {"--max", "largest size of a message, 1KiB to 256MiB"},
+        {"--rate", "of the link of each host, each way, as in 10Gbit"},
+        {"--latency", "from a host to another, as in 50us; default: the kernel's own"},
+        {"--uplink", "K:1 halves the hosts: the cable between the halves takes 1/K of what the "
+                     "hosts of a half send together"},
+        {"--slow", "HOST=RATE, with hosts from 1: that host has another link"},
+        {"--dilation", "links are D times slower, and COMMAND gets DPBENCH_DILATION=D"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "

@@ -47,6 +47,11 @@ const struct dpb_command dpb_commands[] = {
      "[SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
      "connected; by default all of it. network: between machines, under mpirun or srun"},
+    {"hosts",
+     "dpbench hosts N --rate RATE [--latency TIME] [--uplink K:1] [--slow HOST=RATE ...] "
+     "[--dilation D] -- COMMAND ...",
+     "run a command on a cluster of N hosts that is on this machine, with a network of its own; as "
+     "root"},
     {"watch", "dpbench watch [PID]",
      "show the jobs that run on this machine, or that of one launcher, until they end; without a "
      "terminal once"},

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/sweep_options.h"
 #include "cli/cli.h"
+#include "launch/hosts.h"
 #include "launch/machines.h"
 #include "world/pmix.h"
 
@@ -46,6 +47,11 @@ static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config
         return dpb_fail(DPB_USAGE,
                         "a sweep or search starts its own jobs, one by one: run it without %s, and "
                         "let sweep.launch = %s ... start each cell (`dpbench help sweep.launch`)",
+                        party->launcher, party->launcher);
+    if (getenv(DPB_HOSTS_VARIABLE))
+        return dpb_fail(DPB_USAGE,
+                        "%s places its processes itself, and `dpbench hosts` (" DPB_HOSTS_VARIABLE
+                        ") places the ranks of dpbench's own launcher alone; leave %s out",
                         party->launcher, party->launcher);
     DPB_TRY(adopt_workers(party, config));
     return adopt_machines(party, config);

@@ -186,7 +186,8 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
     struct dpb_join join = {.magic = DPB_JOIN_MAGIC,
                             .launcher_pid = (int32_t)getpid(),
                             .timeout_ns = party->timeout_ns};
-    struct dpb_spawn spawn = {.environment = dpb_spawn_environment(NULL, true),
+    struct dpb_spawn spawn = {.network = -1,
+                              .environment = dpb_spawn_environment(NULL, true),
                               .timeout_ns = party->timeout_ns,
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
     snprintf(join.address, sizeof join.address, "%s", address);

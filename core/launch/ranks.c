@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "launch/channel.h"
+#include "launch/hosts.h"
 #include "launch/outcome.h"
 #include "launch/party.h"
 #include "launch/spawn.h"
@@ -103,6 +104,7 @@ static dpb_status prepare(const struct dpb_job_run *run, struct dpb_spawn *spawn
 {
     const struct dpb_job *job = run->job;
     *spawn = (struct dpb_spawn){.fds = {dpb_board_fd(run->board), -1, -1, -1},
+                                .network = -1,
                                 .timeout_ns = job->timeout_ns};
     spawn->hello = (struct dpb_hello){.magic = DPB_HELLO_MAGIC,
                                       .n_workers = job->n_workers,
@@ -150,17 +152,34 @@ static void does_not_begin(struct dpb_job_run *run, uint32_t rank)
                                         : "if it is only slow, set a larger run.timeout_s");
 }
 
+/* *network stays -1 without hosts. */
+static dpb_status choose_host(const struct dpb_job *job, const struct dpb_hosts *hosts,
+                              uint32_t rank, int *network)
+{
+    const uint32_t machine = job->machines ? job->machines[rank] : 0;
+    if (hosts->n > 0 && machine >= hosts->n)
+        return dpb_fail(DPB_USAGE,
+                        "rank %u is on machine %u, and " DPB_HOSTS_VARIABLE " has %u hosts", rank,
+                        machine, hosts->n);
+    if (hosts->n > 0)
+        *network = hosts->fds[machine];
+    return DPB_OK;
+}
+
 dpb_status dpb_job_start_ranks(struct dpb_job_run *run)
 {
     struct dpb_spawn spawn;
+    struct dpb_hosts hosts = {0};
     dpb_status status = prepare(run, &spawn);
     spawn.environment = dpb_spawn_environment(run->job->environment, false);
     DPB_THEN(status, dpb_allocated(spawn.environment));
+    DPB_THEN(status, dpb_hosts_open(&hosts));
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;
         spawn.hello.rank = rank;
         spawn.hello.place = (struct dpb_seat){rank, run->job->n_workers, run->job->n_servers};
-        status = dpb_spawn_rank(&spawn, &run->processes[rank].pid, &socket);
+        status = choose_host(run->job, &hosts, rank, &spawn.network);
+        DPB_THEN(status, dpb_spawn_rank(&spawn, &run->processes[rank].pid, &socket));
         if (status == DPB_OK || status == DPB_TIMEOUT) {
             dpb_store_server_attach(run->server, rank, socket);
             run->processes[rank].running = true;
@@ -169,6 +188,7 @@ dpb_status dpb_job_start_ranks(struct dpb_job_run *run)
         if (status == DPB_TIMEOUT)
             does_not_begin(run, rank);
     }
+    dpb_hosts_close(&hosts);
     put_away(&spawn);
     if (status != DPB_INTERRUPTED && status != DPB_TIMEOUT)
         return status;

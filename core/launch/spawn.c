@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,9 +105,10 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* Out of the way of the places to be filled. */
     int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
-    if (high >= 0 && place(socket, RANK_FD) && place(null_fd, STDIN_FILENO))
+    const bool home = spawn->network < 0 || setns(spawn->network, CLONE_NEWNET) == 0;
+    if (home && high >= 0 && place(socket, RANK_FD) && place(null_fd, STDIN_FILENO))
         execve("/proc/self/exe", arguments, spawn->environment);
-    int error = errno;
+    int error = home ? errno : -errno;
     ssize_t ignored = write(high >= 0 ? high : report, &error, sizeof error);
     (void)ignored;
     _exit(127);
@@ -133,6 +135,9 @@ static dpb_status await_program(const struct dpb_spawn *spawn, int report)
     }
     if (read(report, &error, sizeof error) == 0)
         return DPB_OK;
+    if (error < 0)
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: entering the network of its host: %s",
+                        spawn->hello.rank, strerror(-error));
     return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s%s",
                     spawn->hello.rank, strerror(error),
                     error == ENOENT ? "; is /proc mounted?" : "");

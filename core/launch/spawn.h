@@ -11,6 +11,7 @@
 /* The same for all ranks of a job, but for hello->rank. */
 struct dpb_spawn {
     int fds[DPB_HELLO_FDS]; /* descriptors with the hello; -1: none */
+    int network;            /* the network namespace of its host (hosts.h); -1: this process's */
     char **environment;     /* dpb_spawn_environment */
     int64_t timeout_ns;     /* for a child to execute its program */
     struct dpb_hello hello;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/graph.h"
+#include "launch/hosts.h"
 #include "launch/machines.h"
 #include "measure/journal.h"
 #include "measure/monitor.h"
@@ -21,6 +22,7 @@
 #include "plan/refuse_plugins.h"
 #include "plan/resume.h"
 #include "plugin/plugins.h"
+#include "world/world.h"
 
 /* Where the setting comes from; NULL: it is the default. */
 static const char *place_of(const struct dpb_experiment *experiment, const char *section,
@@ -115,7 +117,46 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-static dpb_status derive_machines(struct dpb_experiment *experiment)
+static bool has_interface(const struct dpb_experiment *experiment)
+{
+    for (size_t i = 0; i < experiment->n_tables; i++)
+        if (strcmp(experiment->tables[i].section, "comm") == 0 &&
+            dpb_options_find(experiment->tables[i].rows, "interface"))
+            return true;
+    return false;
+}
+
+/* Settings that follow from *n_hosts hosts of `dpbench hosts`, unless given. Ranks get them from
+ * their launcher. */
+static dpb_status adopt_hosts(struct dpb_experiment *experiment, uint32_t *n_hosts)
+{
+    enum { BYTES = 16 * 1024 };
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const uint32_t n_workers = (uint32_t)(run->workers * run->learners);
+    struct dpb_config *config = experiment->config;
+    struct dpb_hosts hosts = {0};
+    char text[BYTES];
+    if (!dpb_world_is_rank())
+        DPB_TRY(dpb_hosts_open(&hosts));
+    *n_hosts = hosts.n;
+    dpb_hosts_close(&hosts);
+    if (*n_hosts == 0)
+        return DPB_OK;
+    if (has_interface(experiment) && !dpb_config_get(config, "comm", "interface"))
+        DPB_TRY(dpb_config_set(config, "comm", "interface", DPB_HOSTS_ADDRESSES, DPB_HOSTS_ORIGIN));
+    if (dpb_config_get(config, "comm", "hosts") || n_workers + run->servers == 1)
+        return DPB_OK;
+    if (run->workers % *n_hosts != 0)
+        return dpb_config_fail(
+            config, DPB_USAGE, "run", "workers",
+            "run.workers = %lld do not divide by the %u hosts of `dpbench hosts`; "
+            "take a multiple, or say which host each rank is on by comm.hosts",
+            (long long)run->workers, *n_hosts);
+    DPB_TRY(dpb_hosts_spread(*n_hosts, n_workers, (uint32_t)run->servers, text, sizeof text));
+    return dpb_config_set(config, "comm", "hosts", text, DPB_HOSTS_ORIGIN);
+}
+
+static dpb_status derive_machines(struct dpb_experiment *experiment, uint32_t n_hosts)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
     const char *hosts = experiment->settings.comm.hosts;
@@ -136,6 +177,11 @@ static dpb_status derive_machines(struct dpb_experiment *experiment)
     if (!dpb_machines_parse(hosts, n_ranks, experiment->machines, &experiment->n_machines, why))
         return dpb_config_fail(experiment->config, DPB_USAGE, "comm", "hosts",
                                "comm.hosts = %s: %s", hosts, why);
+    if (n_hosts > 0 && experiment->n_machines > n_hosts)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "comm", "hosts",
+            "comm.hosts = %s makes %u machines, and `dpbench hosts` has %u hosts", hosts,
+            experiment->n_machines, n_hosts);
     return DPB_OK;
 }
 
@@ -191,6 +237,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
                                  struct dpb_experiment **experiment)
 {
     struct dpb_experiment *made = calloc(1, sizeof *made);
+    uint32_t n_hosts = 0;
     if (!made || !(made->config = dpb_config_copy(config))) {
         free(made);
         return dpb_fail(DPB_NO_MEMORY, "no memory for the configuration");
@@ -200,6 +247,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     for (size_t i = 0; i < made->n_tables && status == DPB_OK; i++)
         status = dpb_options_parse_known(&made->tables[i], made->config);
     DPB_THEN(status, load_all(made));
+    DPB_THEN(status, adopt_hosts(made, &n_hosts));
     DPB_THEN(status, dpb_refuse_unknown(made));
     DPB_THEN(status, dpb_options_parse(made->tables, made->n_tables, made->config));
     if (status == DPB_OK) {
@@ -209,7 +257,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
         status = dpb_emulation_settle(made);
     }
     DPB_THEN(status, derive_batch(made));
-    DPB_THEN(status, derive_machines(made));
+    DPB_THEN(status, derive_machines(made, n_hosts));
     DPB_THEN(status, derive_needs(made));
     DPB_THEN(status, dpb_refuse_settings(made));
     DPB_THEN(status, dpb_emulation_refuse(made));

@@ -9,11 +9,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "launch/hosts.h"
 #include "machine/cores.h"
 #include "record/emulation_report.h"
 #include "record/facts.h"
@@ -298,11 +300,16 @@ static json_t *started_to_json(const struct dpb_result_maker *maker)
 json_t *dpb_result_world(const struct dpb_experiment *experiment, uint32_t n_left,
                          bool oversubscribed)
 {
-    return json_pack(
+    const char *network = getenv(DPB_HOSTS_NETWORK_VARIABLE);
+    json_t *world = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers, "left",
         (json_int_t)n_left, "servers", (json_int_t)experiment->n_servers, "learners",
         (json_int_t)experiment->settings.run.learners, "machines",
         (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed", oversubscribed);
+    json_t *hosts = network ? json_loads(network, 0, NULL) : NULL;
+    if (hosts)
+        json_object_set_new(world, "hosts", hosts);
+    return world;
 }
 
 const char *dpb_result_status(dpb_status status)

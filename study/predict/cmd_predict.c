@@ -12,11 +12,6 @@
 
 enum { WORD = 64 };
 
-/* Bytes a second. */
-static const struct dpb_unit rates[] = {{"kbit", 125},   {"kB", 1000},        {"Mbit", 125000},
-                                        {"MB", 1000000}, {"Gbit", 125000000}, {"GB", 1000000000},
-                                        {NULL, 0}};
-
 struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
@@ -29,7 +24,7 @@ static dpb_status parse_rate(const struct reading *r, const char *option, const 
                              double *bytes_per_s)
 {
     uint64_t value;
-    if (dpb_parse_quantity(text, rates, NULL, &value) != DPB_PARSED || value == 0)
+    if (dpb_parse_quantity(text, dpb_rate_units, NULL, &value) != DPB_PARSED || value == 0)
         return dpb_usage_error(r->self,
                                "%s: '%s' is no rate: write a number with kbit, Mbit, Gbit, kB, MB "
                                "or GB (a second), as in 10Gbit",

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/hosts.h"
 #include "machine/cores.h"
 #include "record/invocation.h"
 #include "study/document/read.h"
@@ -354,6 +355,11 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     if (hosts &&
         (strcmp(hosts->origin, "launcher") == 0 || strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0))
         dpb_config_remove(arguments->config, "comm", "hosts");
+    for (size_t i = 0; i < 2; i++) {
+        const char *key = i == 0 ? "hosts" : "interface";
+        if (strcmp(dpb_config_origin(arguments->config, "comm", key), DPB_HOSTS_ORIGIN) == 0)
+            dpb_config_remove(arguments->config, "comm", key);
+    }
     return dpb_result_locate(arguments->document, arguments->config);
 }
 

@@ -56,7 +56,8 @@ static bool is_placed_by_launcher(const json_t *run, const char *key)
 {
     const char *origin = dpb_json_text(run, "config.comm.hosts.origin", "");
     return strcmp(key, "comm.hosts") == 0 &&
-           (strcmp(origin, "launcher") == 0 || strcmp(origin, DPB_LAUNCH_ORIGIN) == 0);
+           (strcmp(origin, "launcher") == 0 || strcmp(origin, "hosts") == 0 ||
+            strcmp(origin, DPB_LAUNCH_ORIGIN) == 0);
 }
 
 /* Whether the setting comes from its default. */

@@ -17,7 +17,7 @@ typedef enum dpb_option_type {
     DPB_OPT_INT,    /* int64_t:      decimal */
     DPB_OPT_REAL,   /* double */
     DPB_OPT_SIZE,   /* uint64_t:     bytes; B, kB = 1000, KiB = 1024, MB, MiB, GB, GiB; where `unit`
-                       is "bytes/s" a rate: B/s to GiB/s, Mbit/s, Gbit/s */
+                       is "bytes/s" a rate, as 55 GB/s or 10 Gbit/s */
     DPB_OPT_TIME,   /* int64_t:      nanoseconds; ns, us, ms, s, min; a bare number means `unit` */
     DPB_OPT_STRING, /* const char *: never NULL; @borrowed for as long as the options live */
     DPB_OPT_CHOICE  /* int:          index into `choices` */
