@@ -68,17 +68,25 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
 {
     const json_t *rows = json_object_get(document, "rows"), *before = NULL;
     fprintf(out,
-            "%s, batch %.0f, one worker: %.1f samples/s, %.4g ms a step of which %.3g update; "
-            "%.4g MB of gradients; %.0f steps\n",
-            dpb_json_text(document, "model", "?"), dpb_json_number(document, "measured.batch"),
-            dpb_json_number(document, "measured.samples_per_s"),
-            dpb_json_number(document, "measured.step_ns") / 1e6,
-            dpb_json_number(document, "measured.update_ns") / 1e6,
-            dpb_json_number(document, "measured.gradient_bytes") / 1e6,
-            dpb_json_number(document, "measured.steps"));
-    if (dpb_json_is(document, "measured.ready", "even"))
+            "%s, %s: batch %.0f, one worker %.1f samples/s, %.4g ms a step of which %.3g update; "
+            "%.4g MB of gradients",
+            dpb_json_text(document, "model", "?"), dpb_json_text(document, "kind", "?"),
+            dpb_json_number(document, "worker.batch"),
+            dpb_json_number(document, "worker.samples_per_s"),
+            dpb_json_number(document, "worker.step_ns") / 1e6,
+            dpb_json_number(document, "worker.update_ns") / 1e6,
+            dpb_json_number(document, "worker.gradient_bytes") / 1e6);
+    if (dpb_json_number(document, "worker.steps") > 0)
+        fprintf(out, "; %.0f steps", dpb_json_number(document, "worker.steps"));
+    fprintf(out, "\n");
+    if (dpb_json_text(document, "source", NULL))
+        fprintf(out, "source: %s\n", dpb_json_text(document, "source", "?"));
+    if (dpb_json_is(document, "worker.ready", "even"))
         fprintf(out, "assumed: gradients become final evenly over backward, since the result's "
                      "device did not tell\n");
+    if (dpb_json_is(document, "worker.update", "none"))
+        fprintf(out, "assumed: updates take no time, since the profile has no "
+                     "update_elements_per_s: give --update RATE\n");
     dpb_each_item(rows, i, row) {
         if (!before || !same_table(before, row))
             print_head(document, row, out);

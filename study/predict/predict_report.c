@@ -257,7 +257,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     json_t *list = json_array();
     if (batch != maker->worker.batch)
         json_array_append_new(list, json_string("batch"));
-    if (c->workers > maker->worker.measured.n_factors && strategy->way != DPB_WAY_ALONE)
+    if (maker->worker.n_steps > 0 && c->workers > maker->worker.n_steps &&
+        strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
     if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
@@ -324,19 +325,21 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
                                         maker->worker.measured.update_s);
     json_array_append_new(
         maker->rows,
-        json_pack("{s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
-                  "link", (json_int_t)link_number, "batch", batch, "bucket_bytes", c->bucket_bytes,
-                  "workers", (json_int_t)c->workers, "strategy", strategy->name, //
-                  "step_ns", step.step_s * 1e9,                                  //
-                  "low_ns", dpb_json_real(low_s * 1e9),                          //
-                  "high_ns", dpb_json_real(high_s * 1e9),                        //
-                  "samples_per_s", rate,                                         //
-                  "efficiency", rate / own_alone,                                //
-                  "exposed_ns", step.exposed_s * 1e9,                            //
-                  "exposed_share", step.exposed_s / step.step_s,                 //
-                  "least_bytes_per_s", dpb_json_real(least / wire),              //
-                  "fastest", 0,                                                  //
-                  "beyond", beyond_of(maker, strategy, c, batch, link)));
+        json_pack(
+            "{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
+            "kind", maker->worker.kind, "link", (json_int_t)link_number, "batch", batch,
+            "bucket_bytes", c->bucket_bytes, "workers", (json_int_t)c->workers, "strategy",
+            strategy->name,                                   //
+            "step_ns", step.step_s * 1e9,                     //
+            "low_ns", dpb_json_real(low_s * 1e9),             //
+            "high_ns", dpb_json_real(high_s * 1e9),           //
+            "samples_per_s", rate,                            //
+            "efficiency", rate / own_alone,                   //
+            "exposed_ns", step.exposed_s * 1e9,               //
+            "exposed_share", step.exposed_s / step.step_s,    //
+            "least_bytes_per_s", dpb_json_real(least / wire), //
+            "fastest", 0,                                     //
+            "beyond", beyond_of(maker, strategy, c, batch, link)));
     return DPB_OK;
 }
 
@@ -433,34 +436,47 @@ static dpb_status check_used(const struct maker *maker)
     return DPB_OK;
 }
 
-static json_t *measured_to_json(const struct maker *maker)
+static json_t *worker_to_json(const struct maker *maker)
 {
     const struct dpb_measured *m = &maker->worker.measured;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s}", "batch", maker->worker.batch,
-                     "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9,
-                     "update_ns", m->update_s * 1e9, "samples_per_s",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch",
+                     maker->worker.batch, "step_ns", maker->worker.step_s * 1e9, "compute_ns",
+                     m->compute_s * 1e9, "update_ns", m->update_s * 1e9, "samples_per_s",
                      maker->worker.batch / maker->worker.step_s, "gradient_bytes",
-                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)m->n_factors,
-                     "uncertainty", dpb_json_real(maker->worker.spread), "ready",
-                     maker->worker.even ? "even" : "measured");
+                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps,
+                     "uncertainty",
+                     dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
+                     maker->worker.even        ? "even"
+                     : maker->request->profile ? "profile"
+                                               : "measured",
+                     "update", maker->worker.update);
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text ? dpb_json_string(text) : json_null();
 }
 
 dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document)
 {
     struct maker maker = {.request = request, .rows = json_array()};
     json_t *links = json_array();
-    dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
+    dpb_status status =
+        request->profile ? dpb_predict_take_profile(request->path, request->profile,
+                                                    request->update_elements_per_s, &maker.worker)
+                         : dpb_predict_read(request->path, request->result, &maker.worker);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
-        *document =
-            json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
-                      "dpbench.predict/1", "result", dpb_json_string(request->path), "model",
-                      dpb_json_string(dpb_json_text(request->result, "model.name", "?")),
-                      "measured", measured_to_json(&maker), "per_machine",
-                      (json_int_t)request->per_machine, "servers", (json_int_t)request->servers,
-                      "comm_cores", maker.worker.helper, "links", links, "rows", maker.rows);
+        *document = json_pack(
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
+            "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
+            "model", dpb_json_string(maker.worker.model), "accelerator",
+            text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
+            "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
+            "servers", (json_int_t)request->servers, "comm_cores", maker.worker.helper, "links",
+            links, "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);
