@@ -1,4 +1,5 @@
-/* cmd_predict.c - `dpbench predict RESULT.json | PROFILE --link RATE,LATENCY ...`: reads the arguments. */
+/* cmd_predict.c - `dpbench predict RESULT.json | PROFILE --link RATE,LATENCY ...`: reads the
+ * arguments. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -14,6 +14,15 @@ static void print_bandwidth(double bytes_per_s, FILE *out)
         fprintf(out, " %12.3g", bytes_per_s * 8 / 1e9);
 }
 
+static void print_share(const json_t *row, const char *path, FILE *out)
+{
+    const double share = dpb_json_number(row, path);
+    if (isnan(share))
+        fprintf(out, " %8s", "-");
+    else
+        fprintf(out, " %6.0f %%", 100 * share);
+}
+
 static void print_row(const json_t *row, FILE *out)
 {
     const double rate = dpb_json_number(row, "samples_per_s");
@@ -21,11 +30,12 @@ static void print_row(const json_t *row, FILE *out)
     if (!isnan(dpb_json_number(row, "low_ns")))
         snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
                  dpb_json_number(row, "high_ns") / 1e6);
-    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.*f %5.0f %% %6.1f %%",
-            dpb_json_number(row, "workers"), dpb_json_text(row, "strategy", "?"),
-            dpb_json_true(row, "fastest") ? '*' : ' ', dpb_json_number(row, "step_ns") / 1e6,
-            interval, rate < 1000 ? 1 : 0, rate, 100 * dpb_json_number(row, "efficiency"),
-            100 * dpb_json_number(row, "exposed_share"));
+    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.*f %5.0f %%", dpb_json_number(row, "workers"),
+            dpb_json_text(row, "strategy", "?"), dpb_json_true(row, "fastest") ? '*' : ' ',
+            dpb_json_number(row, "step_ns") / 1e6, interval, rate < 1000 ? 1 : 0, rate,
+            100 * dpb_json_number(row, "efficiency"));
+    print_share(row, "controls.simple.efficiency", out);
+    fprintf(out, " %6.1f %%", 100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
     dpb_each_item(json_object_get(row, "beyond"), i, word)
         fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
@@ -50,8 +60,9 @@ static void print_head(const json_t *document, const json_t *row, FILE *out)
     }
     fprintf(out, ", buckets of %.0f bytes, batch %.0f\n", dpb_json_number(row, "bucket_bytes"),
             dpb_json_number(row, "batch"));
-    fprintf(out, "workers strategy        step ms          interval   samples/s effic. exposed "
-                 "least Gbit/s  beyond\n");
+    fprintf(out,
+            "workers strategy        step ms          interval   samples/s  effic.  simple exposed "
+            "least Gbit/s  beyond\n");
 }
 
 /* Whether rows stand under the same head. */
@@ -93,9 +104,12 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         print_row(row, out);
         before = row;
     }
-    fprintf(out,
-            "\n* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
-            "which at most 5 %% of the step is exposed.\nbeyond: inputs that were not measured: "
-            "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
-            "workers.\n");
+    fprintf(
+        out,
+        "\nControls, which know times and bytes alone: simple, forward + the longer of backward "
+        "and the link's time + that of the last bucket; perfect, 100 %% in every row.\n"
+        "* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
+        "which at most 5 %% of the step is exposed.\nbeyond: inputs that were not measured: "
+        "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
+        "workers.\n");
 }

@@ -301,44 +301,54 @@ static dpb_status predict_interval(const struct maker *maker, const struct dpb_p
     return DPB_OK;
 }
 
+/* The step of a worker that exchanges nothing. The measured one may have waited for its
+ * communicator. */
+static double alone_of(const struct maker *maker, const struct dpb_prediction_case *c, double batch)
+{
+    const struct dpb_measured *m = &maker->worker.measured;
+    const double own_s = m->compute_s * c->compute_scale + m->update_s;
+    return batch == maker->worker.batch ? fmin(maker->worker.step_s, own_s) : own_s;
+}
+
+/* What knows nothing of an exchange, or next to nothing, would predict. */
+static json_t *controls_of(double alone_s, double simple_s)
+{
+    return json_pack("{s:{s:o, s:o}, s:{s:f, s:f}}", "simple", "step_ns",
+                     dpb_json_real(simple_s * 1e9), "efficiency", dpb_json_real(alone_s / simple_s),
+                     "perfect", "step_ns", alone_s * 1e9, "efficiency", 1.0);
+}
+
 static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
                           const struct dpb_prediction_case *c, double batch, size_t link_number,
                           const struct link *link)
 {
     struct dpb_predicted step;
     double low_s, high_s, least = 0;
-    /* The measured step may have waited for its communicator. */
-    const double alone_s = fmin(maker->worker.step_s,
-                                maker->worker.measured.compute_s + maker->worker.measured.update_s);
-    const double alone = maker->worker.batch / alone_s * c->workers;
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
     DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
     const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
     const double wire = framed ? tcp_share : 1;
-    const double rate = batch * c->workers / step.step_s;
-    const double own_alone = batch == maker->worker.batch
-                                 ? alone
-                                 : batch * c->workers /
-                                       (maker->worker.measured.compute_s * c->compute_scale +
-                                        maker->worker.measured.update_s);
+    const double alone_s = alone_of(maker, c, batch);
+    const double simple_s = dpb_predict_simple_s(&maker->worker.measured, c);
     json_array_append_new(
         maker->rows,
         json_pack(
-            "{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
+            "{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:o, s:f, s:f, s:o, s:b, s:o}",
             "kind", maker->worker.kind, "link", (json_int_t)link_number, "batch", batch,
             "bucket_bytes", c->bucket_bytes, "workers", (json_int_t)c->workers, "strategy",
-            strategy->name,                                   //
-            "step_ns", step.step_s * 1e9,                     //
-            "low_ns", dpb_json_real(low_s * 1e9),             //
-            "high_ns", dpb_json_real(high_s * 1e9),           //
-            "samples_per_s", rate,                            //
-            "efficiency", rate / own_alone,                   //
-            "exposed_ns", step.exposed_s * 1e9,               //
-            "exposed_share", step.exposed_s / step.step_s,    //
-            "least_bytes_per_s", dpb_json_real(least / wire), //
-            "fastest", 0,                                     //
+            strategy->name,                                    //
+            "step_ns", step.step_s * 1e9,                      //
+            "low_ns", dpb_json_real(low_s * 1e9),              //
+            "high_ns", dpb_json_real(high_s * 1e9),            //
+            "samples_per_s", batch * c->workers / step.step_s, //
+            "efficiency", alone_s / step.step_s,               //
+            "controls", controls_of(alone_s, simple_s),        //
+            "exposed_ns", step.exposed_s * 1e9,                //
+            "exposed_share", step.exposed_s / step.step_s,     //
+            "least_bytes_per_s", dpb_json_real(least / wire),  //
+            "fastest", 0,                                      //
             "beyond", beyond_of(maker, strategy, c, batch, link)));
     return DPB_OK;
 }

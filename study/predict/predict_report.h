@@ -1,6 +1,7 @@
 /*
  * predict_report.h - `dpbench predict`: from the result of one worker, or the profile of an
- * accelerator, to predictions for many, as one JSON document, schema dpbench.predict/1, and its tables. docs/predicting.md has the fields.
+ * accelerator, to predictions for many, as one JSON document, schema dpbench.predict/1, and its
+ * tables. docs/predicting.md has the fields.
  */
 #ifndef DPB_STUDY_PREDICT_PREDICT_REPORT_H
 #define DPB_STUDY_PREDICT_PREDICT_REPORT_H

@@ -144,6 +144,7 @@ dpb_status dpb_predict_read(const char *path, const json_t *result,
     worker->measured.update_s = dpb_json_number(result, "timing.breakdown_ns.optimizer") / 1e9;
     worker->measured.compute_s = worker->step_s - worker->measured.update_s -
                                  dpb_json_number(result, "timing.breakdown_ns.comm_exposed") / 1e9;
+    worker->measured.backward_s = dpb_json_number(result, "timing.breakdown_ns.backward") / 1e9;
     if (!(worker->batch > 0) || !(worker->bucket_bytes > 0) || !(worker->measured.update_s >= 0) ||
         !(worker->measured.compute_s > 0))
         return refuse(worker, "batch, comm.bucket or timing.breakdown_ns is missing");
@@ -212,6 +213,7 @@ dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerat
     m->ready_bytes = worker->ready_bytes;
     m->n_ready = profile->n_tensors;
     m->compute_s = (double)(profile->forward_ns + profile->backward_ns) / 1e9;
+    m->backward_s = (double)profile->backward_ns / 1e9;
     m->update_s = elements_per_s > 0 ? (double)profile->n_parameters / elements_per_s : 0;
     worker->step_s = m->compute_s + m->update_s;
     return DPB_OK;

@@ -1,6 +1,6 @@
 /*
- * predict_worker.h - the one worker that predictions start from: from the result of its run, or from
- * the profile of an accelerator.
+ * predict_worker.h - the one worker that predictions start from, read from the result of its run or
+ * from the profile of an accelerator.
  */
 #ifndef DPB_STUDY_PREDICT_PREDICT_WORKER_H
 #define DPB_STUDY_PREDICT_PREDICT_WORKER_H

@@ -109,6 +109,12 @@ TEST(numbers_come_from_the_result)
         fail_msg("%g s, of which the link carries %g", step_s, carried_s);
     assert_near(number(ring, "samples_per_s"), 8 * 32 / step_s, 1e-9);
     assert_near(number(ring, "efficiency"), 0.02 / step_s, 1e-9);
+    /* Controls: forward, 2 x 7/8 x 100 MB behind backward's 10 ms, the last bucket, the update. */
+    assert_near(number(ring, "controls.simple.step_ns") / 1e9,
+                0.008 + carried_s * (1 + 1.0 / 25) + 0.002, 1e-9);
+    assert_near(number(ring, "controls.simple.efficiency") * number(ring, "controls.simple.step_ns"),
+                20e6, 1e-9);
+    assert_near(number(ring, "controls.perfect.step_ns"), 20e6, 1e-9);
     assert_true(number(ring, "low_ns") < number(ring, "step_ns"));
     assert_true(number(ring, "high_ns") > number(ring, "step_ns"));
     /* Blocks of two steps: means of 20, 20.5, 20 and 19.5 ms; Student's t with one degree. */
