@@ -26,14 +26,15 @@ static void print_share(const json_t *row, const char *path, FILE *out)
 static void print_row(const json_t *row, FILE *out)
 {
     const double rate = dpb_json_number(row, "samples_per_s");
-    char interval[40] = "-";
-    if (!isnan(dpb_json_number(row, "low_ns")))
-        snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
-                 dpb_json_number(row, "high_ns") / 1e6);
-    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.*f %5.0f %%", dpb_json_number(row, "workers"),
+    const double low = dpb_json_number(row, "low_efficiency"),
+                 high = dpb_json_number(row, "high_efficiency");
+    char between[40] = "-";
+    if (high > low)
+        snprintf(between, sizeof between, "%.1f..%.1f %%", 100 * low, 100 * high);
+    fprintf(out, "%7.0f %-12s%c %9.4g %11.*f %5.0f %% %13s", dpb_json_number(row, "workers"),
             dpb_json_text(row, "strategy", "?"), dpb_json_true(row, "fastest") ? '*' : ' ',
-            dpb_json_number(row, "step_ns") / 1e6, interval, rate < 1000 ? 1 : 0, rate,
-            100 * dpb_json_number(row, "efficiency"));
+            dpb_json_number(row, "step_ns") / 1e6, rate < 1000 ? 1 : 0, rate,
+            100 * dpb_json_number(row, "efficiency"), between);
     print_share(row, "controls.simple.efficiency", out);
     fprintf(out, " %6.1f %%", 100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
@@ -58,10 +59,12 @@ static void print_head(const json_t *document, const json_t *row, FILE *out)
                 dpb_json_number(link, "latency_s") * 1e6, fitted ? "fits" : "windows",
                 100 * dpb_json_number(link, "error"));
     }
+    if (dpb_json_is(link, "source", "data sheet"))
+        fputs(" by its data sheet, so an upper bound", out);
     fprintf(out, ", buckets of %.0f bytes, batch %.0f\n", dpb_json_number(row, "bucket_bytes"),
             dpb_json_number(row, "batch"));
     fprintf(out,
-            "workers strategy        step ms          interval   samples/s  effic.  simple exposed "
+            "workers strategy        step ms   samples/s  effic.       between   simple exposed "
             "least Gbit/s  beyond\n");
 }
 
@@ -104,12 +107,14 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         print_row(row, out);
         before = row;
     }
-    fprintf(
-        out,
-        "\nControls, which know times and bytes alone: simple, forward + the longer of backward "
-        "and the link's time + that of the last bucket; perfect, 100 %% in every row.\n"
-        "* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
-        "which at most 5 %% of the step is exposed.\nbeyond: inputs that were not measured: "
-        "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
-        "workers.\n");
+    fputs(
+        "\n* fastest, within 1 %, of those that exchange\n"
+        "between: by a data sheet, from a fifth of its rate and steps that spread by 4 % to its "
+        "rate and equal steps; by measurements, 95 %\n"
+        "simple: a control of times and bytes alone, forward + max(backward, link) + last bucket; "
+        "the other control says 100 % in each row\n"
+        "least Gbit/s: the slowest link at which at most 5 % of the step is exposed\n"
+        "beyond: inputs that were not measured: batch, workers, bucket, strategy; steps: fewer "
+        "steps were timed than there are workers\n",
+        out);
 }

@@ -15,7 +15,36 @@
  * the mean, as the largest of 1,024 draws is on average. */
 enum { QUANTILES = 1024 };
 /* Wider spreads would have steps of negative length. */
-static const double most_spread = 0.25, default_bucket = 4 << 20;
+static const double most_spread = 0.25, wide_spread = 0.04, default_bucket = 4 << 20;
+
+/* The standard normal distribution's, by bisection. */
+static double normal_quantile(double p)
+{
+    double low = -9, high = 9;
+    for (int i = 0; i < 50; i++) {
+        const double middle = (low + high) / 2;
+        *(erfc(-middle / sqrt(2)) / 2 < p ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Lengths of steps over their mean. NULL: out of memory. @owned */
+static double *normal_factors(double spread, size_t n)
+{
+    double *factors = calloc(n, sizeof *factors);
+    for (size_t i = 0; i < n && factors; i++)
+        factors[i] = 1 + spread * normal_quantile(((double)i + 0.5) / (double)n);
+    return factors;
+}
+
+static dpb_status widen(struct dpb_predict_worker *worker)
+{
+    worker->wide_factors = normal_factors(wide_spread, QUANTILES);
+    worker->wide = worker->measured;
+    worker->wide.factors = worker->wide_factors;
+    worker->wide.n_factors = QUANTILES;
+    return dpb_allocated(worker->wide_factors);
+}
 
 static dpb_status refuse(const struct dpb_predict_worker *worker, const char *what)
 {
@@ -148,21 +177,11 @@ dpb_status dpb_predict_read(const char *path, const json_t *result,
     if (!(worker->batch > 0) || !(worker->bucket_bytes > 0) || !(worker->measured.update_s >= 0) ||
         !(worker->measured.compute_s > 0))
         return refuse(worker, "batch, comm.bucket or timing.breakdown_ns is missing");
-    return read_ready(worker);
+    DPB_TRY(read_ready(worker));
+    return widen(worker);
 }
 
 /* ---- from a profile ------------------------------------------------------------------------- */
-
-/* The standard normal distribution's, by bisection. */
-static double normal_quantile(double p)
-{
-    double low = -9, high = 9;
-    for (int i = 0; i < 50; i++) {
-        const double middle = (low + high) / 2;
-        *(erfc(-middle / sqrt(2)) / 2 < p ? &low : &high) = middle;
-    }
-    return low;
-}
 
 static dpb_status spread_steps(double spread, struct dpb_predict_worker *worker)
 {
@@ -172,13 +191,10 @@ static dpb_status spread_steps(double spread, struct dpb_predict_worker *worker)
                         "%s: a spread of %g is no normal distribution's of times: predict takes up "
                         "to %g",
                         worker->path, spread, most_spread);
-    worker->factors = calloc(n, sizeof(double));
-    DPB_TRY(dpb_allocated(worker->factors));
-    for (size_t i = 0; i < n; i++)
-        worker->factors[i] = 1 + spread * normal_quantile(((double)i + 0.5) / (double)n);
+    worker->factors = normal_factors(spread, n);
     worker->measured.factors = worker->factors;
     worker->measured.n_factors = n;
-    return DPB_OK;
+    return dpb_allocated(worker->factors);
 }
 
 dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerator *profile,
@@ -216,7 +232,7 @@ dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerat
     m->backward_s = (double)profile->backward_ns / 1e9;
     m->update_s = elements_per_s > 0 ? (double)profile->n_parameters / elements_per_s : 0;
     worker->step_s = m->compute_s + m->update_s;
-    return DPB_OK;
+    return widen(worker);
 }
 
 void dpb_predict_release(struct dpb_predict_worker *worker)
@@ -224,4 +240,5 @@ void dpb_predict_release(struct dpb_predict_worker *worker)
     free(worker->ready_s);
     free(worker->ready_bytes);
     free(worker->factors);
+    free(worker->wide_factors);
 }

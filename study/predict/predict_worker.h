@@ -18,7 +18,8 @@ struct dpb_predict_worker {
     const char
         *update; /* the time of updates is `measured`, of the `profile`, `given`, or `none` */
     struct dpb_measured measured;
-    double *ready_s, *ready_bytes, *factors;    /* @owned */
+    struct dpb_measured wide; /* with steps of a normal distribution that spreads by 4 % */
+    double *ready_s, *ready_bytes, *factors, *wide_factors; /* @owned */
     double step_s, batch, bucket_bytes, spread; /* spread: half the 95 % interval's logarithm */
     double weights;                             /* bytes of weights over those of gradients */
     size_t n_steps;                             /* that were timed; 0: a profile */

@@ -66,7 +66,7 @@ TEST(test_run)
         "one.json --link 1Gbit,50us --inside shm.json --per-machine 2 --workers 4 "
         "--strategies hierarchical --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
-    assert_string_equal(json_text_at(command.json, "links.0.source"), "given");
+    assert_string_equal(json_text_at(command.json, "links.0.source"), "data sheet");
     /* The last --inside holds. */
     run(&command, 0,
         "one.json --link 1Gbit,50us --inside shm.json --inside 1kB,1us --per-machine 2 --workers 4 "

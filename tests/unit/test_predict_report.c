@@ -53,6 +53,28 @@ static struct dpb_predict_request make_request(const json_t *result)
                                         .host = {INFINITY, 0}};
 }
 
+/* 100 MB in two tensors, ready 5 and 10 ms after 8 ms of forward. */
+static struct dpb_accelerator_tensor tensors[] = {{"b", 5000000, 5000000},
+                                                  {"a", 20000000, 10000000}};
+static const struct dpb_accelerator v100 = {.name = "V100",
+                                            .model = "made_up",
+                                            .kind = "published",
+                                            .source = "a table",
+                                            .batch = 32,
+                                            .forward_ns = 8000000,
+                                            .backward_ns = 10000000,
+                                            .tensors = tensors,
+                                            .n_tensors = 2,
+                                            .n_parameters = 25000000};
+
+static struct dpb_predict_request profile_request(const struct dpb_accelerator *profile)
+{
+    struct dpb_predict_request request = make_request(NULL);
+    request.path = "v100.json";
+    request.profile = profile;
+    return request;
+}
+
 static json_t *make(const struct dpb_predict_request *request)
 {
     json_t *document = NULL;
@@ -112,7 +134,8 @@ TEST(numbers_come_from_the_result)
     /* Controls: forward, 2 x 7/8 x 100 MB behind backward's 10 ms, the last bucket, the update. */
     assert_near(number(ring, "controls.simple.step_ns") / 1e9,
                 0.008 + carried_s * (1 + 1.0 / 25) + 0.002, 1e-9);
-    assert_near(number(ring, "controls.simple.efficiency") * number(ring, "controls.simple.step_ns"),
+    assert_near(number(ring, "controls.simple.efficiency") *
+                    number(ring, "controls.simple.step_ns"),
                 20e6, 1e-9);
     assert_near(number(ring, "controls.perfect.step_ns"), 20e6, 1e-9);
     assert_true(number(ring, "low_ns") < number(ring, "step_ns"));
@@ -246,6 +269,42 @@ TEST(measured_link)
     assert_null(document);
 }
 
+/* A data sheet's band: its corners are rows of other links and spreads. */
+TEST(data_sheets_give_bands)
+{
+    struct dpb_accelerator wide = v100;
+    struct dpb_predict_request request = profile_request(&v100), corner = request;
+    request.workers[0] = corner.workers[0] = 8;
+    request.n_workers = corner.n_workers = 1;
+    const json_t *row = row_of(make(&request), "ring_tcp", 8), *worst;
+    corner.links[0].cost.bytes_per_s /= 5;
+    wide.spread = 0.04;
+    corner.profile = &wide;
+    worst = row_of(make(&corner), "ring_tcp", 8);
+    assert_string_equal(dpb_json_text(row, "between", ""), "data sheet");
+    assert_near(number(row, "low_ns"), number(row, "step_ns"), 1e-12);
+    assert_near(number(row, "high_ns"), number(worst, "step_ns"), 1e-12);
+    assert_near(number(row, "high_efficiency"), number(row, "efficiency"), 1e-12);
+    assert_near(number(row, "low_efficiency"), number(worst, "efficiency"), 1e-12);
+    /* Steps of wider spread widen the band. */
+    wide.spread = 0.1;
+    request.profile = &wide;
+    assert_true(number(row_of(make(&request), "ring_tcp", 8), "high_ns") > number(row, "high_ns"));
+    /* Within a machine it is the cost of --inside that a data sheet tells. */
+    request = profile_request(&v100);
+    request.per_machine = 2;
+    request.inside.cost = (struct dpb_cost){5e9, 1e-6};
+    const json_t *document = make(&request);
+    row = row_of(document, "shm", 2);
+    assert_near(number(row, "high_ns"), 18e6 + 0.04 * 0.5642 * 18e6 + 5 * 2 * 50e6 / 5, 0.2);
+    assert_string_equal(dpb_json_text(row, "between", ""), "data sheet");
+    assert_string_equal(dpb_json_text(row_of(document, "independent", 2), "between", ""),
+                        "measured");
+    char *text = printed_as(document, dpb_predict_report_print);
+    expect_part(text, "link given by its data sheet, so an upper bound, buckets");
+    expect_line(text, "^ +2 ring_tcp .* %  +[0-9.]+\\.\\.[0-9.]+ % ");
+}
+
 /* Steps of equal lengths and 4 KB of gradients: the exchange is two latencies of some 100 us, whose
  * times were measured 15 % or more apart from any line. */
 TEST(intervals_have_the_latencys_error)
@@ -296,28 +355,6 @@ TEST(measured_network)
         high_ns[i] = number(row_of(document, "shm", 2), "high_ns");
     }
     assert_near(high_ns[0], high_ns[1], 1e-12);
-}
-
-/* 100 MB in two tensors, ready 5 and 10 ms after 8 ms of forward. */
-static struct dpb_accelerator_tensor tensors[] = {{"b", 5000000, 5000000},
-                                                  {"a", 20000000, 10000000}};
-static const struct dpb_accelerator v100 = {.name = "V100",
-                                            .model = "made_up",
-                                            .kind = "published",
-                                            .source = "a table",
-                                            .batch = 32,
-                                            .forward_ns = 8000000,
-                                            .backward_ns = 10000000,
-                                            .tensors = tensors,
-                                            .n_tensors = 2,
-                                            .n_parameters = 25000000};
-
-static struct dpb_predict_request profile_request(const struct dpb_accelerator *profile)
-{
-    struct dpb_predict_request request = make_request(NULL);
-    request.path = "v100.json";
-    request.profile = profile;
-    return request;
 }
 
 /* The same worker as a profile: its rows are those of a result with a core for communication. */
