@@ -65,6 +65,9 @@ $(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 # program alone: tests of that library have it beside libstudy.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/tcp/,tcp_connect.o interface.o)
 $(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
+# `dpbench predict` reads profiles as device `emulated` does.
+ACCELERATOR_OBJ := $(BUILD)/obj/plugins/lib/accelerator/accelerator.o
+$(BUILD)/obj/study/predict/%.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -119,6 +122,7 @@ $(BUILD)/dpbench-$(patsubst cmd_%.o,%,$(notdir $(1))): $(1) $(LIBS)
 endef
 $(foreach o,$(COMMAND_OBJ),$(eval $(call command_rule,$(o))))
 $(BUILD)/dpbench-links: $(TCP_OBJ)
+$(BUILD)/dpbench-predict: $(ACCELERATOR_OBJ)
 $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 $(BUILD)/dpbench $(COMMANDS):
 	@echo "  LD    $@"

@@ -31,11 +31,13 @@ const struct dpb_command dpb_commands[] = {
      "[--output FILE]",
      "evaluate a saved model on the test set of an experiment; train nothing"},
     {"predict",
-     "dpbench predict RESULT.json --link RATE,LATENCY | --links LINKS.json | --comm COMM.json "
+     "dpbench predict RESULT.json | PROFILE --link RATE,LATENCY | --links LINKS.json | "
+     "--comm COMM.json "
      "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "
      "[--per-machine N --inside RATE,LATENCY | COMM.json] [--servers N] [--host RATE,TIME] "
-     "[--json]",
-     "from a run of one worker, the step of many, by strategy, link, bucket and batch"},
+     "[--update RATE] [--json]",
+     "from a run of one worker or an accelerator's profile, the step of many, by strategy, link, "
+     "bucket and batch"},
     {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing"},
     {"comm", "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",

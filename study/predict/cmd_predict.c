@@ -1,12 +1,15 @@
-/* cmd_predict.c - `dpbench predict RESULT.json --link RATE,LATENCY ...`: reads the arguments. */
+/* cmd_predict.c - `dpbench predict RESULT.json | PROFILE --link RATE,LATENCY ...`: reads the
+ * arguments. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "lib/accelerator/accelerator.h"
 #include "study/document/read.h"
 #include "study/predict/predict_report.h"
 
@@ -15,6 +18,7 @@ enum { WORD = 64 };
 struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
+    struct dpb_accelerator profile;               /* @owned; zeros: the subject is a result */
     json_t *result, *files[DPB_PREDICT_LIST + 1]; /* @owned; the last one: of --inside */
     char words[DPB_PREDICT_LIST][WORD];           /* of --strategies */
     bool json;
@@ -167,6 +171,18 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     return DPB_OK;
 }
 
+/* Elements a second. */
+static dpb_status parse_update(struct reading *r, const char *option, const char *text)
+{
+    double *rate = &r->request.update_elements_per_s;
+    if (dpb_parse_real(text, rate) != DPB_PARSED || !(*rate > 0))
+        return dpb_usage_error(r->self,
+                               "%s: '%s' is no speed of an optimizer: write the elements that it "
+                               "updates in a second, as in 2.5e10",
+                               option, text);
+    return DPB_OK;
+}
+
 static dpb_status take_option(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_request *request = &r->request;
@@ -189,6 +205,8 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
+    if (strcmp(option, "--update") == 0)
+        return parse_update(r, option, text);
     if (strcmp(option, "--inside") == 0)
         return take_inside(r, option, text);
     return dpb_usage_error(r->self, "unknown option '%s'", option);
@@ -206,23 +224,53 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
             DPB_TRY(take_option(r, argv[i], argv[i + 1]));
             i++;
         } else if (request->path)
-            return dpb_usage_error(r->self, "one result at a time: '%s' is a second", argv[i]);
+            return dpb_usage_error(r->self, "one result or profile at a time: '%s' is a second",
+                                   argv[i]);
         else
             request->path = argv[i];
     }
     if (!request->path)
-        return dpb_usage_error(r->self, "which result? give that of a run with one worker");
+        return dpb_usage_error(r->self, "which result or profile? give that of a run with one "
+                                        "worker, or a profile's file or name");
     if (request->n_links == 0)
         return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
                                         "10Gbit,50us, --links LINKS.json or --comm COMM.json");
     return DPB_OK;
 }
 
+/* A document of that schema; or no file, and the name of a profile that came with dpbench. */
+static bool is_profile(const char *path)
+{
+    if (access(path, F_OK) != 0)
+        return !strpbrk(path, "./");
+    json_t *document = json_load_file(path, 0, NULL);
+    const bool is = dpb_json_is(document, "schema", "dpbench.profile/1");
+    json_decref(document);
+    return is;
+}
+
+static dpb_status read_subject(struct reading *r)
+{
+    struct dpb_predict_request *request = &r->request;
+    char why[DPB_ACCELERATOR_WHY];
+    if (!is_profile(request->path)) {
+        if (request->update_elements_per_s > 0)
+            return dpb_usage_error(r->self,
+                                   "--update is a profile's: a result has measured updates");
+        DPB_TRY(dpb_result_read(request->path, &r->result));
+        request->result = r->result;
+        return DPB_OK;
+    }
+    if (!dpb_accelerator_read(request->path, &r->profile, why))
+        return dpb_fail(DPB_USAGE, "%s", why);
+    request->profile = &r->profile;
+    return DPB_OK;
+}
+
 static dpb_status predict(struct reading *r)
 {
     json_t *document = NULL;
-    DPB_TRY(dpb_result_read(r->request.path, &r->result));
-    r->request.result = r->result;
+    DPB_TRY(read_subject(r));
     DPB_TRY(dpb_predict_report_make(&r->request, &document));
     DPB_TRY(dpb_allocated(document));
     dpb_document_print(document, r->json, dpb_predict_report_print);
@@ -239,6 +287,7 @@ static int command_predict(const struct dpb_command *self, int argc, char **argv
     dpb_status status = parse(&r, argc, argv);
     DPB_THEN(status, predict(&r));
     json_decref(r.result);
+    dpb_accelerator_release(&r.profile);
     for (size_t i = 0; i < sizeof r.files / sizeof r.files[0]; i++)
         json_decref(r.files[i]);
     return dpb_status_exit_code(status);

@@ -425,6 +425,37 @@ dpb_status dpb_predict_least_bandwidth(const struct dpb_measured *measured,
     return DPB_OK;
 }
 
+/* ---- controls ------------------------------------------------------------------------------- */
+
+double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_prediction_case *c)
+{
+    struct dpb_measured idle = *measured;
+    struct dpb_prediction_case bare = *c;
+    double work_s = 0, busiest_s = 0, busy_s[RESOURCES] = {0};
+    idle.update_s = 0;
+    bare.host = (struct dpb_cost){.bytes_per_s = INFINITY};
+    const struct plan plan = plan_of(&idle, &bare, measured->ready_bytes[measured->n_ready - 1], 1);
+    for (uint32_t i = 0; i < plan.n_stages; i++) {
+        work_s += plan.stages[i].work_s;
+        busy_s[plan.stages[i].resource] += plan.stages[i].service_s;
+    }
+    for (int i = 0; i < RESOURCES; i++)
+        busiest_s = fmax(busiest_s, busy_s[i]);
+    return fmax(work_s, busiest_s);
+}
+
+double dpb_predict_simple_s(const struct dpb_measured *measured,
+                            const struct dpb_prediction_case *c)
+{
+    const double bytes = measured->ready_bytes[measured->n_ready - 1];
+    const double link_s = dpb_predict_link_s(measured, c);
+    const double before_last = (ceil(bytes / c->bucket_bytes) - 1) * c->bucket_bytes;
+    const double backward_s = c->compute_scale * measured->backward_s;
+    /* fmax drops a NAN, the difference keeps it. */
+    return c->compute_scale * measured->compute_s - backward_s + fmax(backward_s, link_s) +
+           link_s * (bytes - before_last) / bytes + measured->update_s;
+}
+
 /* ---- from measured exchanges --------------------------------------------------------------- */
 
 /* The time of one bucket, as a number of latencies and a multiple of its bytes. */

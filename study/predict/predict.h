@@ -46,6 +46,7 @@ struct dpb_measured {
     const double *ready_s, *ready_bytes; /* gradients are final: both rise; [n_ready], >= 1 */
     size_t n_ready;
     double compute_s;      /* until backward's end: >= the last ready_s */
+    double backward_s;     /* of compute_s; NAN: unknown */
     double update_s;       /* the optimizer, for all of the model */
     const double *factors; /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
     size_t n_factors;
@@ -89,6 +90,18 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
 dpb_status dpb_predict_mean(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *c, bool together,
                             struct dpb_predicted *predicted);
+
+/* The time that the busiest link takes for the bytes of a step, without latency, and without work of
+ * the worker's thread but its copies in memory. */
+double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_prediction_case *c);
+
+/*
+ * A prediction's control, which knows only times and bytes: forward, then backward or the link's
+ * time, whichever is longer, then the link's time of the last bucket, then the update. A prediction
+ * that is not better than this one tells nothing.
+ */
+double dpb_predict_simple_s(const struct dpb_measured *measured,
+                            const struct dpb_prediction_case *c);
 
 /* The least bandwidth outside (within, where the exchange crosses nothing) at which exposed_s is at
  * most `share` of step_s; INFINITY: latency and work alone exceed it. 0: any link suffices. */

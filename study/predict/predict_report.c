@@ -16,6 +16,8 @@ static const double tcp_share = 1448.0 / 1538;
 /* Steps that differ by less are equally fast. */
 static const double equal_within = 0.01;
 static const double hidden_share = 0.05;
+/* What a link may carry of its data sheet's rate. */
+static const double sheet_least = 0.2;
 
 static const struct strategy {
     const char *name;
@@ -101,7 +103,8 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 
 struct link {
     struct dpb_cost outside, inside;
-    bool measured;                     /* TCP's rate; else the link's */
+    bool measured; /* TCP's rate; else the link's, by its data sheet */
+    bool inside_measured;
     double error, inside_error;        /* relative, of the measurements; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
@@ -174,7 +177,7 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     const size_t n = read_points(given->comm, bytes, time_s, MOST);
     DPB_TRY(
         dpb_predict_fit(&c, bytes, time_s, n, &cost, memory ? &link->inside_error : &link->error));
-    link->measured = true;
+    *(memory ? &link->inside_measured : &link->measured) = true;
     link->smallest = link->largest = bytes[0];
     for (size_t i = 1; i < n; i++) { /* a list, and the model's layout, have any order */
         link->smallest = fmin(link->smallest, bytes[i]);
@@ -213,6 +216,7 @@ static dpb_status fit_inside(const struct dpb_predict_request *request, struct l
                         request->inside.name, within.fitted->name);
     link->inside = within.inside;
     link->inside_error = within.inside_error;
+    link->inside_measured = true;
     return DPB_OK;
 }
 
@@ -235,17 +239,23 @@ static dpb_status make_link(const struct dpb_predict_request *request,
     return DPB_OK;
 }
 
+/* A fit of shm is a link of its own. */
+static bool is_measured(const struct link *link)
+{
+    return link->measured || link->fitted;
+}
+
 static json_t *link_to_json(const struct dpb_predict_link *given, const struct link *link)
 {
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name),
-                     "source", link->measured ? "measured" : "given",                          //
+                     "source", is_measured(link) ? "measured" : "data sheet",                  //
                      "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
                      "latency_s", dpb_json_real(link->outside.latency_s),                      //
                      "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
                      "workers", link->fitted ? json_real(link->workers) : json_null(),         //
                      "error",
-                     link->measured ? dpb_json_real(fmax(link->error, link->inside_error))
-                                    : json_null());
+                     is_measured(link) ? dpb_json_real(fmax(link->error, link->inside_error))
+                                       : json_null());
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -257,7 +267,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     json_t *list = json_array();
     if (batch != maker->worker.batch)
         json_array_append_new(list, json_string("batch"));
-    if (c->workers > maker->worker.measured.n_factors && strategy->way != DPB_WAY_ALONE)
+    if (maker->worker.n_steps > 0 && c->workers > maker->worker.n_steps &&
+        strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
     if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
@@ -270,34 +281,85 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     return list;
 }
 
-/* The interval: the worker's mean step and the fitted links, each at its better and its worse end.
- * At the low end all workers' slow steps coincide. */
-static dpb_status predict_interval(const struct maker *maker, const struct dpb_prediction_case *c,
-                                   const struct link *link, double *low_s, double *high_s)
+/* A step of computing and updating. */
+static double own_of(const struct dpb_predict_worker *worker, const struct dpb_prediction_case *c)
 {
-    struct dpb_predicted low, high;
+    return worker->measured.compute_s * c->compute_scale + worker->measured.update_s;
+}
+
+/* The better and the worse end of a prediction. */
+struct band {
+    double low_s, high_s;         /* NAN: unknown */
+    double low_share, high_share; /* efficiency at `high_s`, and at `low_s` */
+    bool sheet;                   /* of a link by its data sheet; else of measurements, 95 % */
+};
+
+/* Whether the exchange depends on a link of which only the data sheet is known. */
+static bool by_sheet(const struct dpb_prediction_case *c, const struct link *link)
+{
+    return c->way != DPB_WAY_ALONE &&
+           ((dpb_predict_crosses(c) && !link->measured) ||
+            (c->per_machine > 1 && isfinite(c->inside.bytes_per_s) && !link->inside_measured));
+}
+
+static void better_link(struct dpb_cost *cost, double by, double latency_by)
+{
+    cost->bytes_per_s *= by;
+    cost->latency_s /= latency_by;
+}
+
+/*
+ * A link by its data sheet: from all of its rate, and steps of one length, to a fifth of it, and
+ * steps that spread by 4 %, or as the worker's where these are wider. Measurements: the worker's
+ * mean step and the fitted links, each at its better and its worse end; at the low end all workers'
+ * slow steps coincide.
+ */
+static dpb_status predict_band(const struct maker *maker, const struct dpb_prediction_case *c,
+                               const struct link *link, struct band *band)
+{
+    const struct dpb_predict_worker *worker = &maker->worker;
+    const double uncertain = isnan(worker->spread) ? 0 : worker->spread;
+    struct dpb_predicted low, high, wide;
     struct dpb_prediction_case better = *c, worse = *c;
-    if (isnan(maker->worker.spread)) {
-        *low_s = *high_s = NAN;
+    *band = (struct band){NAN, NAN, NAN, NAN, by_sheet(c, link)};
+    if (isnan(worker->spread) && !band->sheet)
         return DPB_OK;
-    }
     /* A fit's error is one of times: of its latency as of its bandwidth. */
-    const double late = 1 + (link->fitted ? link->error : 0), late_inside = 1 + link->inside_error;
-    better.outside.latency_s /= late;
-    better.inside.latency_s /= late_inside;
-    worse.outside.latency_s *= late;
-    worse.inside.latency_s *= late_inside;
-    better.compute_scale *= exp(-maker->worker.spread);
-    worse.compute_scale *= exp(maker->worker.spread);
-    better.outside.bytes_per_s *= 1 + link->error;
-    better.inside.bytes_per_s *= 1 + link->inside_error;
-    worse.outside.bytes_per_s /= 1 + link->error;
-    worse.inside.bytes_per_s /= 1 + link->inside_error;
-    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &better, true, &low));
-    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &worse, false, &high));
-    *low_s = low.step_s;
-    *high_s = high.step_s;
+    const double outside = 1 + link->error, inside = 1 + link->inside_error;
+    better_link(&better.outside, outside, link->fitted ? outside : 1);
+    better_link(&better.inside, inside, inside);
+    better_link(&worse.outside, link->measured ? 1 / outside : sheet_least,
+                link->fitted ? 1 / outside : 1);
+    better_link(&worse.inside, link->inside_measured ? 1 / inside : sheet_least, 1 / inside);
+    better.compute_scale *= exp(-uncertain);
+    worse.compute_scale *= exp(uncertain);
+    DPB_TRY(dpb_predict_mean(&worker->measured, &better, true, &low));
+    DPB_TRY(dpb_predict_mean(&worker->measured, &worse, false, &high));
+    if (band->sheet) {
+        DPB_TRY(dpb_predict_mean(&worker->wide, &worse, false, &wide));
+        high.step_s = fmax(high.step_s, wide.step_s);
+    }
+    band->low_s = low.step_s;
+    band->high_s = high.step_s;
+    band->low_share = own_of(worker, &worse) / high.step_s;
+    band->high_share = own_of(worker, &better) / low.step_s;
     return DPB_OK;
+}
+
+/* The step of a worker that exchanges nothing. The measured one may have waited for its
+ * communicator. */
+static double alone_of(const struct maker *maker, const struct dpb_prediction_case *c, double batch)
+{
+    const double own_s = own_of(&maker->worker, c);
+    return batch == maker->worker.batch ? fmin(maker->worker.step_s, own_s) : own_s;
+}
+
+/* What knows nothing of an exchange, or next to nothing, would predict. */
+static json_t *controls_of(double alone_s, double simple_s)
+{
+    return json_pack("{s:{s:o, s:o}, s:{s:f, s:f}}", "simple", "step_ns",
+                     dpb_json_real(simple_s * 1e9), "efficiency", dpb_json_real(alone_s / simple_s),
+                     "perfect", "step_ns", alone_s * 1e9, "efficiency", 1.0);
 }
 
 static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
@@ -305,38 +367,37 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
                           const struct link *link)
 {
     struct dpb_predicted step;
-    double low_s, high_s, least = 0;
-    /* The measured step may have waited for its communicator. */
-    const double alone_s = fmin(maker->worker.step_s,
-                                maker->worker.measured.compute_s + maker->worker.measured.update_s);
-    const double alone = maker->worker.batch / alone_s * c->workers;
+    struct band band;
+    double least = 0;
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
-    DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
+    DPB_TRY(predict_band(maker, c, link, &band));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
     const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
     const double wire = framed ? tcp_share : 1;
-    const double rate = batch * c->workers / step.step_s;
-    const double own_alone = batch == maker->worker.batch
-                                 ? alone
-                                 : batch * c->workers /
-                                       (maker->worker.measured.compute_s * c->compute_scale +
-                                        maker->worker.measured.update_s);
-    json_array_append_new(
-        maker->rows,
-        json_pack("{s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
-                  "link", (json_int_t)link_number, "batch", batch, "bucket_bytes", c->bucket_bytes,
-                  "workers", (json_int_t)c->workers, "strategy", strategy->name, //
-                  "step_ns", step.step_s * 1e9,                                  //
-                  "low_ns", dpb_json_real(low_s * 1e9),                          //
-                  "high_ns", dpb_json_real(high_s * 1e9),                        //
-                  "samples_per_s", rate,                                         //
-                  "efficiency", rate / own_alone,                                //
-                  "exposed_ns", step.exposed_s * 1e9,                            //
-                  "exposed_share", step.exposed_s / step.step_s,                 //
-                  "least_bytes_per_s", dpb_json_real(least / wire),              //
-                  "fastest", 0,                                                  //
-                  "beyond", beyond_of(maker, strategy, c, batch, link)));
+    const double alone_s = alone_of(maker, c, batch);
+    const double simple_s = dpb_predict_simple_s(&maker->worker.measured, c);
+    json_array_append_new(maker->rows,
+                          json_pack("{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:o, "
+                                    "s:o, s:s, s:o, s:f, s:f, s:o, s:b, s:o}",
+                                    "kind", maker->worker.kind, "link", (json_int_t)link_number,
+                                    "batch", batch, "bucket_bytes", c->bucket_bytes, "workers",
+                                    (json_int_t)c->workers, "strategy",
+                                    strategy->name,                                    //
+                                    "step_ns", step.step_s * 1e9,                      //
+                                    "low_ns", dpb_json_real(band.low_s * 1e9),         //
+                                    "high_ns", dpb_json_real(band.high_s * 1e9),       //
+                                    "samples_per_s", batch * c->workers / step.step_s, //
+                                    "efficiency", alone_s / step.step_s,               //
+                                    "low_efficiency", dpb_json_real(band.low_share),   //
+                                    "high_efficiency", dpb_json_real(band.high_share), //
+                                    "between", band.sheet ? "data sheet" : "measured", //
+                                    "controls", controls_of(alone_s, simple_s),        //
+                                    "exposed_ns", step.exposed_s * 1e9,                //
+                                    "exposed_share", step.exposed_s / step.step_s,     //
+                                    "least_bytes_per_s", dpb_json_real(least / wire),  //
+                                    "fastest", 0,                                      //
+                                    "beyond", beyond_of(maker, strategy, c, batch, link)));
     return DPB_OK;
 }
 
@@ -433,34 +494,47 @@ static dpb_status check_used(const struct maker *maker)
     return DPB_OK;
 }
 
-static json_t *measured_to_json(const struct maker *maker)
+static json_t *worker_to_json(const struct maker *maker)
 {
     const struct dpb_measured *m = &maker->worker.measured;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s}", "batch", maker->worker.batch,
-                     "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9,
-                     "update_ns", m->update_s * 1e9, "samples_per_s",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch",
+                     maker->worker.batch, "step_ns", maker->worker.step_s * 1e9, "compute_ns",
+                     m->compute_s * 1e9, "update_ns", m->update_s * 1e9, "samples_per_s",
                      maker->worker.batch / maker->worker.step_s, "gradient_bytes",
-                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)m->n_factors,
-                     "uncertainty", dpb_json_real(maker->worker.spread), "ready",
-                     maker->worker.even ? "even" : "measured");
+                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps,
+                     "uncertainty",
+                     dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
+                     maker->worker.even        ? "even"
+                     : maker->request->profile ? "profile"
+                                               : "measured",
+                     "update", maker->worker.update);
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text ? dpb_json_string(text) : json_null();
 }
 
 dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document)
 {
     struct maker maker = {.request = request, .rows = json_array()};
     json_t *links = json_array();
-    dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
+    dpb_status status =
+        request->profile ? dpb_predict_take_profile(request->path, request->profile,
+                                                    request->update_elements_per_s, &maker.worker)
+                         : dpb_predict_read(request->path, request->result, &maker.worker);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
-        *document =
-            json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
-                      "dpbench.predict/1", "result", dpb_json_string(request->path), "model",
-                      dpb_json_string(dpb_json_text(request->result, "model.name", "?")),
-                      "measured", measured_to_json(&maker), "per_machine",
-                      (json_int_t)request->per_machine, "servers", (json_int_t)request->servers,
-                      "comm_cores", maker.worker.helper, "links", links, "rows", maker.rows);
+        *document = json_pack(
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
+            "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
+            "model", dpb_json_string(maker.worker.model), "accelerator",
+            text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
+            "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
+            "servers", (json_int_t)request->servers, "comm_cores", maker.worker.helper, "links",
+            links, "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

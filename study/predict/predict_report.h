@@ -1,6 +1,7 @@
 /*
- * predict_report.h - `dpbench predict`: from the result of one worker to predictions for many, as
- * one JSON document, schema dpbench.predict/1, and its tables. docs/predicting.md has the fields.
+ * predict_report.h - `dpbench predict`: from the result of one worker, or the profile of an
+ * accelerator, to predictions for many, as one JSON document, schema dpbench.predict/1, and its
+ * tables. docs/predicting.md has the fields.
  */
 #ifndef DPB_STUDY_PREDICT_PREDICT_REPORT_H
 #define DPB_STUDY_PREDICT_PREDICT_REPORT_H
@@ -23,8 +24,10 @@ struct dpb_predict_link {
 
 /* Lists without entries: the measured values; for workers 2, 4, .. 1024; for strategies all. */
 struct dpb_predict_request {
-    const char *path;     /* of the result */
-    const json_t *result; /* @borrowed */
+    const char *path;                      /* of the result or profile */
+    const json_t *result;                  /* @borrowed; NULL: a profile */
+    const struct dpb_accelerator *profile; /* @borrowed; NULL: a result */
+    double update_elements_per_s; /* with a profile: of a worker's optimizer; 0: the profile's */
     struct dpb_predict_link links[DPB_PREDICT_LIST];
     size_t n_links; /* >= 1 */
     double workers[DPB_PREDICT_LIST], buckets[DPB_PREDICT_LIST], batches[DPB_PREDICT_LIST];

@@ -2,6 +2,7 @@
 #include "study/predict/predict_worker.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,41 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "study/document/comparison.h"
+
+/* A normal distribution in so many values of equal probability: the largest is 3.3 deviations above
+ * the mean, as the largest of 1,024 draws is on average. */
+enum { QUANTILES = 1024 };
+/* Wider spreads would have steps of negative length. */
+static const double most_spread = 0.25, wide_spread = 0.04, default_bucket = 4 << 20;
+
+/* The standard normal distribution's, by bisection. */
+static double normal_quantile(double p)
+{
+    double low = -9, high = 9;
+    for (int i = 0; i < 50; i++) {
+        const double middle = (low + high) / 2;
+        *(erfc(-middle / sqrt(2)) / 2 < p ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Lengths of steps over their mean. NULL: out of memory. @owned */
+static double *normal_factors(double spread, size_t n)
+{
+    double *factors = calloc(n, sizeof *factors);
+    for (size_t i = 0; i < n && factors; i++)
+        factors[i] = 1 + spread * normal_quantile(((double)i + 0.5) / (double)n);
+    return factors;
+}
+
+static dpb_status widen(struct dpb_predict_worker *worker)
+{
+    worker->wide_factors = normal_factors(wide_spread, QUANTILES);
+    worker->wide = worker->measured;
+    worker->wide.factors = worker->wide_factors;
+    worker->wide.n_factors = QUANTILES;
+    return dpb_allocated(worker->wide_factors);
+}
 
 static dpb_status refuse(const struct dpb_predict_worker *worker, const char *what)
 {
@@ -64,6 +100,7 @@ static dpb_status read_steps(struct dpb_predict_worker *worker)
     for (size_t i = 0; i < n; i++)
         worker->factors[i] /= mean_ns;
     dpb_sort(worker->factors, n);
+    worker->n_steps = n;
     worker->step_s = mean_ns / 1e9;
     worker->measured.factors = worker->factors;
     worker->measured.n_factors = n;
@@ -121,7 +158,12 @@ static dpb_status read_ready(struct dpb_predict_worker *worker)
 dpb_status dpb_predict_read(const char *path, const json_t *result,
                             struct dpb_predict_worker *worker)
 {
-    *worker = (struct dpb_predict_worker){.path = path, .result = result};
+    *worker = (struct dpb_predict_worker){.path = path,
+                                          .result = result,
+                                          .model = dpb_json_text(result, "model.name", "?"),
+                                          .update = "measured"};
+    snprintf(worker->kind, sizeof worker->kind, "run on device %s",
+             dpb_json_text(result, "config.device.name.value", "?"));
     DPB_TRY(check_result(worker));
     DPB_TRY(read_steps(worker));
     worker->batch =
@@ -131,10 +173,66 @@ dpb_status dpb_predict_read(const char *path, const json_t *result,
     worker->measured.update_s = dpb_json_number(result, "timing.breakdown_ns.optimizer") / 1e9;
     worker->measured.compute_s = worker->step_s - worker->measured.update_s -
                                  dpb_json_number(result, "timing.breakdown_ns.comm_exposed") / 1e9;
+    worker->measured.backward_s = dpb_json_number(result, "timing.breakdown_ns.backward") / 1e9;
     if (!(worker->batch > 0) || !(worker->bucket_bytes > 0) || !(worker->measured.update_s >= 0) ||
         !(worker->measured.compute_s > 0))
         return refuse(worker, "batch, comm.bucket or timing.breakdown_ns is missing");
-    return read_ready(worker);
+    DPB_TRY(read_ready(worker));
+    return widen(worker);
+}
+
+/* ---- from a profile ------------------------------------------------------------------------- */
+
+static dpb_status spread_steps(double spread, struct dpb_predict_worker *worker)
+{
+    const size_t n = spread > 0 ? QUANTILES : 1;
+    if (spread > most_spread)
+        return dpb_fail(DPB_USAGE,
+                        "%s: a spread of %g is no normal distribution's of times: predict takes up "
+                        "to %g",
+                        worker->path, spread, most_spread);
+    worker->factors = normal_factors(spread, n);
+    worker->measured.factors = worker->factors;
+    worker->measured.n_factors = n;
+    return dpb_allocated(worker->factors);
+}
+
+dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerator *profile,
+                                    double update_elements_per_s, struct dpb_predict_worker *worker)
+{
+    const double elements_per_s =
+        update_elements_per_s > 0 ? update_elements_per_s : profile->update_elements_per_s;
+    *worker = (struct dpb_predict_worker){.path = path,
+                                          .model = profile->model,
+                                          .accelerator = profile->name,
+                                          .source = profile->source,
+                                          .update = update_elements_per_s > 0 ? "given"
+                                                    : elements_per_s > 0      ? "profile"
+                                                                              : "none",
+                                          .batch = profile->batch,
+                                          .bucket_bytes = default_bucket,
+                                          .weights = 1,
+                                          .helper = true};
+    snprintf(worker->kind, sizeof worker->kind, "%s profile of %s", profile->kind, profile->name);
+    DPB_TRY(spread_steps(profile->spread, worker));
+    worker->ready_s = calloc(profile->n_tensors, sizeof(double));
+    worker->ready_bytes = calloc(profile->n_tensors, sizeof(double));
+    DPB_TRY(dpb_allocated(worker->ready_s && worker->ready_bytes));
+    double bytes = 0;
+    for (uint32_t i = 0; i < profile->n_tensors; i++) {
+        bytes += 4.0 * (double)profile->tensors[i].n_elements;
+        worker->ready_s[i] = (double)(profile->forward_ns + profile->tensors[i].ready_ns) / 1e9;
+        worker->ready_bytes[i] = bytes;
+    }
+    struct dpb_measured *m = &worker->measured;
+    m->ready_s = worker->ready_s;
+    m->ready_bytes = worker->ready_bytes;
+    m->n_ready = profile->n_tensors;
+    m->compute_s = (double)(profile->forward_ns + profile->backward_ns) / 1e9;
+    m->backward_s = (double)profile->backward_ns / 1e9;
+    m->update_s = elements_per_s > 0 ? (double)profile->n_parameters / elements_per_s : 0;
+    worker->step_s = m->compute_s + m->update_s;
+    return widen(worker);
 }
 
 void dpb_predict_release(struct dpb_predict_worker *worker)
@@ -142,4 +240,5 @@ void dpb_predict_release(struct dpb_predict_worker *worker)
     free(worker->ready_s);
     free(worker->ready_bytes);
     free(worker->factors);
+    free(worker->wide_factors);
 }

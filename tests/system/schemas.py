@@ -57,10 +57,16 @@ COMMANDS = {
     "topology": "links topology",
     "network": "links network run.workers=2 comm.hosts=1+1 comm.interface=lo comm_test.seconds=5ms "
                "comm_test.max_bytes=16KiB",
+    "by profile": "predict v100.json --link 10Gbit,20us --workers 2,4",
     "given": "predict alone.json --link 10Gbit,20us --workers 2,4",
     "fitted": "predict alone.json --comm comm.json --workers 2,3 --batches 4,8",
     "slowest": "predict alone.json --links network.json --workers 2",
 }
+PROFILE = {"schema": "dpbench.profile/1", "accelerator": "V100", "model": "two", "precision": "fp32",
+           "kind": "estimated", "source": "made up", "batch": 8, "macs_per_sample": 0,
+           "forward_ns": 1000000, "backward_ns": 2000000, "spread": 0.01,
+           "tensors": [{"name": "b", "elements": 1000, "ready_ns": 500000},
+                       {"name": "a", "elements": 2000, "ready_ns": 2000000}]}
 JPEG = bytes.fromhex(  # one grey pixel
     "ffd8ffdb00430003020202020203020202030303030406040404040408060605060908"
     "0a0a090809090a0c0f0c0a0b0e0b09090d110d0e0f101011100a0c12131210130f101010"
@@ -94,6 +100,7 @@ class Documents(unittest.TestCase):
             with open(f"images/{split}/{image % 2}/{image}.jpg", "wb") as file:
                 file.write(JPEG)
         write("images.ini", re.sub(r"\[data\].*\n.*\n.*", "[data]\nname = image_folder\npath = images", BASE))
+        write("v100.json", json.dumps(PROFILE))
         for name, words in COMMANDS.items():
             ended = dpbench(*words.split(), "--json")
             assert ended.returncode == 0, (name, ended.stderr)

@@ -105,7 +105,7 @@ TEST(test_predicts)
                  "predict one.json --links net.json --link 20Mbit,100us --strategies ring_tcp "
                  "--workers 3 --json");
     assert_string_equal(json_text_at(command.json, "links.0.source"), "measured");
-    assert_string_equal(json_text_at(command.json, "links.1.source"), "given");
+    assert_string_equal(json_text_at(command.json, "links.1.source"), "data sheet");
     const double slowest = payload_bytes_per_s(2, 1 << 20);
     const double taken = expect_number(&command, "links.0.bytes_per_s");
     const double ratio =

@@ -23,6 +23,14 @@ static int set_up(void **state)
             "comm_test.sizes=4KiB,64KiB,1MiB device.name=reference run.results= --output shm.json");
     result |= command.exit_code;
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
+    sandbox_write("v100.json",
+                  "{\"schema\": \"dpbench.profile/1\", \"accelerator\": \"V100\", \"model\": "
+                  "\"two\", \"precision\": \"fp32\", \"kind\": \"published\", \"source\": "
+                  "\"a table\", \"batch\": 8, \"forward_ns\": 1000000, \"backward_ns\": 2000000, "
+                  "\"spread\": 0.01, \"tensors\": [{\"name\": \"b\", \"elements\": 1000, "
+                  "\"ready_ns\": 500000}, {\"name\": \"a\", \"elements\": 2000, \"ready_ns\": "
+                  "2000000}]}\n");
+    sandbox_write("bad.json", "{\"schema\": \"dpbench.profile/1\"}\n");
     sandbox_write("sweep.json", "{\"schema\": \"dpbench.sweep/1\"}\n");
     sandbox_write("sharded.json",
                   "{\"schema\": \"dpbench.comm/1\", \"status\": \"ok\", \"strategy\": "
@@ -41,7 +49,7 @@ TEST(test_run)
     struct command command;
     run(&command, 0, "one.json --link 1Gbit,50us --workers 2,1024 --strategies ring_tcp --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.predict/1");
-    assert_string_equal(json_text_at(command.json, "measured.ready"), "measured");
+    assert_string_equal(json_text_at(command.json, "worker.ready"), "measured");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
     assert_true(json_number_at(command.json, "rows.1.step_ns") >
                 json_number_at(command.json, "rows.0.step_ns"));
@@ -58,7 +66,7 @@ TEST(test_run)
         "one.json --link 1Gbit,50us --inside shm.json --per-machine 2 --workers 4 "
         "--strategies hierarchical --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
-    assert_string_equal(json_text_at(command.json, "links.0.source"), "given");
+    assert_string_equal(json_text_at(command.json, "links.0.source"), "data sheet");
     /* The last --inside holds. */
     run(&command, 0,
         "one.json --link 1Gbit,50us --inside shm.json --inside 1kB,1us --per-machine 2 --workers 4 "
@@ -66,12 +74,24 @@ TEST(test_run)
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 1e9);
 }
 
+TEST(test_profile)
+{
+    struct command command;
+    run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --strategies ring_tcp");
+    expect_part(command.out, "two, published profile of V100: batch 8");
+    expect_part(command.out, "source: a table");
+    expect_part(command.out, "give --update RATE");
+    run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --strategies ring_tcp --update 3e6");
+    assert_null(strstr(command.out, "--update"));
+    expect_part(command.out, "4 ms a step of which 1 update");
+}
+
 TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *word;
     } rows[] = {
-        {"", "which result"},
+        {"", "which result or profile"},
         {"one.json", "--link"},
         {"one.json two.json --link 1Gbit,50us", "'two.json' is a second"},
         {"one.json --link 1Gbit", "RATE,LATENCY"},
@@ -91,6 +111,10 @@ TEST(test_refusals)
          "ring_tcp goes from machine to machine"},
         {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
         {"one.json --link", "--link"},
+        {"bad.json --link 1Gbit,50us", "'accelerator' is no text"},
+        {"no_such_profile --link 1Gbit,50us", "no_such_profile"},
+        {"v100.json --link 1Gbit,50us --update fast", "'fast' is no speed of an optimizer"},
+        {"one.json --link 1Gbit,50us --update 1e9", "a result has measured updates"},
         {"one.json --comm one.json", "dpbench.comm/1"},
         {"other.json --link 1Gbit,50us", "schema"},
         {"sweep.json --link 1Gbit,50us", "which ends in .runs"},

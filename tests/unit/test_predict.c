@@ -228,6 +228,31 @@ TEST(the_slowest_worker_decides)
     assert_near(step_of(&noisy, &c), 1.1 * 0.095 + 0.005, 1e-6);
 }
 
+/* By hand: forward 30 ms, backward 65, update 5; a link of 1 GB/s. */
+TEST(controls_know_times_and_bytes)
+{
+    struct dpb_measured m = worker;
+    m.backward_s = 0.065;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 4, 40 * MB); /* the last bucket: 20 MB */
+    assert_near(dpb_predict_link_s(&m, &c), 0.150, 1e-9);
+    assert_near(dpb_predict_simple_s(&m, &c), 0.030 + 0.150 + 0.2 * 0.150 + 0.005, 1e-9);
+    c.outside.bytes_per_s = 10e9; /* hidden behind backward */
+    c.host = gigabyte;            /* no control knows it */
+    assert_near(dpb_predict_simple_s(&m, &c), 0.095 + 0.2 * 0.015 + 0.005, 1e-9);
+    c.way = DPB_WAY_SERVERS;
+    assert_near(dpb_predict_link_s(&m, &c), 0.015, 1e-9);
+    c.servers = 1; /* each way is a link's direction */
+    assert_near(dpb_predict_link_s(&m, &c), 4 * 0.1 / 10, 1e-9);
+    c.way = DPB_WAY_ALONE;
+    assert_near(dpb_predict_simple_s(&m, &c), 0.1, 1e-9);
+    c.way = DPB_WAY_MEMORY;
+    c.per_machine = 4;
+    c.inside.bytes_per_s = 1e9;
+    assert_near(dpb_predict_link_s(&m, &c), 0.150, 1e-9);
+    m.backward_s = NAN;
+    assert_true(isnan(dpb_predict_simple_s(&m, &c)));
+}
+
 TEST(least_bandwidth_is_just_enough)
 {
     for (int way = DPB_WAY_RING; way <= DPB_WAY_SERVERS; way++) {

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "lib/accelerator/accelerator.h"
 #include "lib/capture.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
@@ -52,6 +53,28 @@ static struct dpb_predict_request make_request(const json_t *result)
                                         .host = {INFINITY, 0}};
 }
 
+/* 100 MB in two tensors, ready 5 and 10 ms after 8 ms of forward. */
+static struct dpb_accelerator_tensor tensors[] = {{"b", 5000000, 5000000},
+                                                  {"a", 20000000, 10000000}};
+static const struct dpb_accelerator v100 = {.name = "V100",
+                                            .model = "made_up",
+                                            .kind = "published",
+                                            .source = "a table",
+                                            .batch = 32,
+                                            .forward_ns = 8000000,
+                                            .backward_ns = 10000000,
+                                            .tensors = tensors,
+                                            .n_tensors = 2,
+                                            .n_parameters = 25000000};
+
+static struct dpb_predict_request profile_request(const struct dpb_accelerator *profile)
+{
+    struct dpb_predict_request request = make_request(NULL);
+    request.path = "v100.json";
+    request.profile = profile;
+    return request;
+}
+
 static json_t *make(const struct dpb_predict_request *request)
 {
     json_t *document = NULL;
@@ -92,11 +115,11 @@ TEST(numbers_come_from_the_result)
     struct dpb_predict_request request = make_request(result);
     json_t *document = make(&request);
     expect_documented_in(document, "docs/predicting.md");
-    assert_near(number(document, "measured.batch"), 32, 0);
-    assert_near(number(document, "measured.step_ns"), 20e6, 1e-9);
-    assert_near(number(document, "measured.samples_per_s"), 1600, 1e-9);
-    assert_near(number(document, "measured.compute_ns"), 18e6, 1e-9);
-    assert_near(number(document, "measured.gradient_bytes"), 100e6, 1e-9);
+    assert_near(number(document, "worker.batch"), 32, 0);
+    assert_near(number(document, "worker.step_ns"), 20e6, 1e-9);
+    assert_near(number(document, "worker.samples_per_s"), 1600, 1e-9);
+    assert_near(number(document, "worker.compute_ns"), 18e6, 1e-9);
+    assert_near(number(document, "worker.gradient_bytes"), 100e6, 1e-9);
     const json_t *alone = row_of(document, "independent", 8),
                  *ring = row_of(document, "ring_tcp", 8);
     assert_near(number(alone, "step_ns"), 20e6, 1e-9);
@@ -108,11 +131,17 @@ TEST(numbers_come_from_the_result)
         fail_msg("%g s, of which the link carries %g", step_s, carried_s);
     assert_near(number(ring, "samples_per_s"), 8 * 32 / step_s, 1e-9);
     assert_near(number(ring, "efficiency"), 0.02 / step_s, 1e-9);
+    /* Controls: forward, 2 x 7/8 x 100 MB behind backward's 10 ms, the last bucket, the update. */
+    assert_near(number(ring, "controls.simple.step_ns") / 1e9,
+                0.008 + carried_s * (1 + 1.0 / 25) + 0.002, 1e-9);
+    assert_near(number(ring, "controls.simple.efficiency") *
+                    number(ring, "controls.simple.step_ns"),
+                20e6, 1e-9);
+    assert_near(number(ring, "controls.perfect.step_ns"), 20e6, 1e-9);
     assert_true(number(ring, "low_ns") < number(ring, "step_ns"));
     assert_true(number(ring, "high_ns") > number(ring, "step_ns"));
     /* Blocks of two steps: means of 20, 20.5, 20 and 19.5 ms; Student's t with one degree. */
-    assert_near(dpb_json_number(document, "measured.uncertainty"), 12.7062 * sqrt(0.125) / 20,
-                1e-5);
+    assert_near(dpb_json_number(document, "worker.uncertainty"), 12.7062 * sqrt(0.125) / 20, 1e-5);
     assert_int_equal(json_array_size(json_object_get(ring, "beyond")), 1); /* 4 steps, 8 workers */
     assert_int_equal(json_array_size(json_object_get(alone, "beyond")), 0);
     assert_null(row_of(document, "shm", 2)); /* each worker is a machine */
@@ -240,6 +269,42 @@ TEST(measured_link)
     assert_null(document);
 }
 
+/* A data sheet's band: its corners are rows of other links and spreads. */
+TEST(data_sheets_give_bands)
+{
+    struct dpb_accelerator wide = v100;
+    struct dpb_predict_request request = profile_request(&v100), corner = request;
+    request.workers[0] = corner.workers[0] = 8;
+    request.n_workers = corner.n_workers = 1;
+    const json_t *row = row_of(make(&request), "ring_tcp", 8), *worst;
+    corner.links[0].cost.bytes_per_s /= 5;
+    wide.spread = 0.04;
+    corner.profile = &wide;
+    worst = row_of(make(&corner), "ring_tcp", 8);
+    assert_string_equal(dpb_json_text(row, "between", ""), "data sheet");
+    assert_near(number(row, "low_ns"), number(row, "step_ns"), 1e-12);
+    assert_near(number(row, "high_ns"), number(worst, "step_ns"), 1e-12);
+    assert_near(number(row, "high_efficiency"), number(row, "efficiency"), 1e-12);
+    assert_near(number(row, "low_efficiency"), number(worst, "efficiency"), 1e-12);
+    /* Steps of wider spread widen the band. */
+    wide.spread = 0.1;
+    request.profile = &wide;
+    assert_true(number(row_of(make(&request), "ring_tcp", 8), "high_ns") > number(row, "high_ns"));
+    /* Within a machine it is the cost of --inside that a data sheet tells. */
+    request = profile_request(&v100);
+    request.per_machine = 2;
+    request.inside.cost = (struct dpb_cost){5e9, 1e-6};
+    const json_t *document = make(&request);
+    row = row_of(document, "shm", 2);
+    assert_near(number(row, "high_ns"), 18e6 + 0.04 * 0.5642 * 18e6 + 5 * 2 * 50e6 / 5, 0.2);
+    assert_string_equal(dpb_json_text(row, "between", ""), "data sheet");
+    assert_string_equal(dpb_json_text(row_of(document, "independent", 2), "between", ""),
+                        "measured");
+    char *text = printed_as(document, dpb_predict_report_print);
+    expect_part(text, "link given by its data sheet, so an upper bound, buckets");
+    expect_line(text, "^ +2 ring_tcp .* %  +[0-9.]+\\.\\.[0-9.]+ % ");
+}
+
 /* Steps of equal lengths and 4 KB of gradients: the exchange is two latencies of some 100 us, whose
  * times were measured 15 % or more apart from any line. */
 TEST(intervals_have_the_latencys_error)
@@ -290,6 +355,55 @@ TEST(measured_network)
         high_ns[i] = number(row_of(document, "shm", 2), "high_ns");
     }
     assert_near(high_ns[0], high_ns[1], 1e-12);
+}
+
+/* The same worker as a profile: its rows are those of a result with a core for communication. */
+TEST(a_profile_is_a_worker)
+{
+    json_t *result = parse(result_text);
+    json_t *timing = json_object_get(result, "timing");
+    json_object_set_new(timing, "step_ns", json_pack("[f,f,f,f]", 2e7, 2e7, 2e7, 2e7));
+    json_object_set_new(
+        timing, "ready",
+        json_pack("{s:[i,i], s:[i,i]}", "elements", 5000000, 25000000, "ns", 13000000, 18000000));
+    json_object_set_new((json_t *)(uintptr_t)dpb_json_at(result, "config.run.comm_cores"), "value",
+                        json_integer(1));
+    struct dpb_predict_request by_result = make_request(result),
+                               by_profile = profile_request(&v100);
+    by_result.buckets[0] = by_profile.buckets[0] = 4e6;
+    by_result.n_buckets = by_profile.n_buckets = 1;
+    by_profile.update_elements_per_s = 25000000 / 2e-3;
+    json_t *a = make(&by_result), *b = make(&by_profile);
+    expect_documented_in(b, "docs/predicting.md");
+    assert_string_equal(dpb_json_text(a, "kind", ""), "run on device ?");
+    assert_string_equal(dpb_json_text(row_of(b, "ring_tcp", 2), "kind", ""),
+                        "published profile of V100");
+    assert_string_equal(dpb_json_text(b, "worker.update", ""), "given");
+    assert_near(number(b, "worker.step_ns"), 20e6, 1e-12);
+    for (double workers = 2; workers <= 1024; workers *= 2)
+        assert_near(number(row_of(b, "ring_tcp", workers), "step_ns"),
+                    number(row_of(a, "ring_tcp", workers), "step_ns"), 1e-12);
+}
+
+/* The mean of the largest of n normal draws, in deviations (Harter 1961): 0.5642, 1.5388, 2.5076. */
+TEST(a_profiles_steps_are_normal)
+{
+    static const double workers[] = {2, 10, 100}, largest[] = {0.5642, 1.5388, 2.5076};
+    struct dpb_accelerator spread = v100;
+    spread.spread = 0.1;
+    struct dpb_predict_request request = profile_request(&spread);
+    request.links[0].cost = (struct dpb_cost){1e15, 0};
+    for (size_t i = 0; i < 3; i++) {
+        request.workers[0] = workers[i];
+        request.n_workers = 1;
+        json_t *document = make(&request);
+        assert_near(number(row_of(document, "ring_tcp", workers[i]), "step_ns"),
+                    18e6 * (1 + 0.1 * largest[i]), 0.002);
+        assert_near(number(row_of(document, "independent", workers[i]), "step_ns"), 18e6, 1e-9);
+    }
+    json_t *document = NULL;
+    spread.spread = 0.5;
+    assert_int_equal(dpb_predict_report_make(&request, &document), DPB_USAGE);
 }
 
 /* Gradients may be ready together, and as soon as backward begins. */
