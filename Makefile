@@ -85,8 +85,7 @@ include $(OPTIONAL)
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard $(patsubst %,plugins/lib/%/*.c,$(COMM_ROOMS) object))
 lib_devices := $(wildcard plugins/lib/device/*.c)
-# What reads a profile: a device, a model and programs.
-ACCELERATOR_OBJ := $(BUILD)/obj/plugins/lib/accelerator/accelerator.o
+# A device and a model read a profile, as programs do.
 ACCELERATOR_PLUGINS := $(addprefix $(BUILD)/plugins/,device_emulated.so model_profile.so)
 # Authors of strategies link the code of ours, and include <dpbench-comm/*.h>.
 COMM_LIB   := $(BUILD)/libdpbench-comm.a

@@ -113,7 +113,9 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->threads = trainer->binding.threads;
     journal->place_threads = trainer->binding.place_threads;
     const struct dpb_cores_job job = dpb_binding_job(experiment, &dpb_world.place);
-    journal->n_cores = dpb_cores_of(&job, dpb_world.place.index, journal->cores, DPB_JOURNAL_CORES);
+    if (!dpb_experiment_emulates(experiment))
+        journal->n_cores =
+            dpb_cores_of(&job, dpb_world.place.index, journal->cores, DPB_JOURNAL_CORES);
     journal->oversubscribed = trainer->binding.oversubscribed;
     journal->first_step = experiment->start.step;
     trainer->journal = journal;

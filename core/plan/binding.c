@@ -59,8 +59,19 @@ struct dpb_cores_job dpb_binding_job(const struct dpb_experiment *experiment,
                                   .threads = (uint32_t)experiment->settings.device.threads};
 }
 
+/* An emulated worker computes nothing: it has no core of its own and takes none from others by
+ * spinning. Whether there were enough shows in the result (record/emulation_report.h). */
+static dpb_status bind_to_none(struct dpb_binding *binding)
+{
+    *binding = (struct dpb_binding){.threads = 1, .place_threads = 1};
+    dpb_world.may_spin = false;
+    return dpb_cores_available(&binding->n_cores);
+}
+
 dpb_status dpb_bind(const struct dpb_experiment *experiment, struct dpb_binding *binding)
 {
+    if (dpb_experiment_emulates(experiment))
+        return bind_to_none(binding);
     const struct dpb_seat *place = &dpb_world.place;
     const struct dpb_cores_job job = dpb_binding_job(experiment, place);
     struct dpb_cores_share share;
