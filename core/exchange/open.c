@@ -11,6 +11,7 @@
 #include "exchange/slots.h"
 #include "exchange/staging.h"
 #include "graph/graph.h"
+#include "plan/emulation.h"
 #include "plan/contract.h"
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
@@ -149,7 +150,8 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
         .saved = experiment->settings.checkpoint.save[0] != '\0',
-        .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
+        .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite,
+        .element_ns = dpb_world.role == DPB_WORKER ? dpb_emulation_element_ns(experiment) : 0};
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return DPB_OK;
     return dpb_optimizer_create(&args, &exchange->optimizer);

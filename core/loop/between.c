@@ -79,6 +79,7 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     if (trainer->engine.ops->late_ns) {
         trainer->course.run_delay_ns = dpb_threads_run_delay_ns();
         (void)trainer->engine.ops->late_ns(trainer->engine.program);
+        (void)dpb_optimizer_late_ns(trainer->exchange.optimizer);
     }
     const bool common = trainer->control.apart && trainer->course.gated && has_pauses(trainer);
     if (run->steps)
@@ -302,7 +303,8 @@ static void note_threads(const struct dpb_trainer *trainer)
     if (trainer->engine.ops->late_ns) {
         trainer->journal->run_delay_ns = dpb_threads_run_delay_ns() - trainer->course.run_delay_ns;
         trainer->journal->run_delay_of_ns = trainer->journal->others_wall_ns;
-        trainer->journal->late_ns = trainer->engine.ops->late_ns(trainer->engine.program);
+        trainer->journal->late_ns = trainer->engine.ops->late_ns(trainer->engine.program) +
+                                    dpb_optimizer_late_ns(trainer->exchange.optimizer);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "base/update.h"
@@ -43,6 +44,7 @@ struct dpb_optimizer {
     struct dpb_factors *factors;
     uint64_t landing, n_landed; /* the step; its elements whose update was called */
     struct dpb_optimizer_witness witness;
+    int64_t late_ns; /* see dpb_optimizer_late_ns */
 };
 
 /* The last range that does not begin behind arena element `at`, or the first. */
@@ -384,6 +386,24 @@ static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_range range,
     return DPB_FAILED;
 }
 
+/* An update lasts as long as that of the accelerator that is emulated. */
+static void pace(struct dpb_optimizer *optimizer, int64_t began_ns, uint64_t n)
+{
+    const int64_t until_ns = began_ns + llround(optimizer->args.element_ns * (double)n),
+                  late_ns = dpb_now_ns() - until_ns;
+    const struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
+                                   .tv_nsec = until_ns % INT64_C(1000000000)};
+    if (late_ns > 0)
+        __atomic_fetch_add(&optimizer->late_ns, late_ns, __ATOMIC_RELAXED);
+    else
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
+int64_t dpb_optimizer_late_ns(struct dpb_optimizer *optimizer)
+{
+    return optimizer ? __atomic_exchange_n(&optimizer->late_ns, 0, __ATOMIC_RELAXED) : 0;
+}
+
 /* ---- the service --------------------------------------------------------------------------- */
 
 static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
@@ -406,6 +426,8 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
             ? land(optimizer, range, step)
             : apply(optimizer, queue, range, weights, gradients, step, factors_of(optimizer, step));
     note_change(optimizer);
+    if (optimizer->args.element_ns > 0)
+        pace(optimizer, began_ns, range.end - range.begin);
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
     return status;
 }

@@ -38,6 +38,8 @@ struct dpb_optimizer_args {
     /* 0 until an update makes a weight infinite or NaN: then the arena element of the first one
      * found, + 1. NULL: no check. @borrowed */
     uint64_t *not_finite;
+    /* Not 0: on the host, an update lasts so long an element, or as long as it takes. */
+    double element_ns;
 };
 
 static inline bool dpb_optimizer_needs_norms(const struct dpb_optimizer_settings *settings)
@@ -87,6 +89,10 @@ struct dpb_optimizer_witness {
 };
 /* Between steps; replaces the witness before. A zeroed one: none. Accepts NULL. */
 void dpb_optimizer_show(struct dpb_optimizer *optimizer, struct dpb_optimizer_witness witness);
+
+/* With args.element_ns: by how much updates took longer, added up since the last call. Accepts
+ * NULL. */
+int64_t dpb_optimizer_late_ns(struct dpb_optimizer *optimizer);
 
 /* The seal of the n-th step that core makes. `plain`: w -= learning_rate * scale * gradient,
  * without momentum or decay, the state untouched; a proof's steps are plain, and the seal does not

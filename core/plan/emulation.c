@@ -20,6 +20,12 @@ dpb_status dpb_emulation_settle(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+double dpb_emulation_element_ns(const struct dpb_experiment *experiment)
+{
+    const double rate = experiment->emulation.update_elements_per_s;
+    return rate > 0 ? 1e9 * experiment->settings.run.dilation / rate : 0;
+}
+
 /* A setting that is not its default, of those that need what a model learns. */
 static const char *learns(const struct dpb_settings *settings, const char **key)
 {

@@ -10,6 +10,8 @@
  * profile becomes the model's own, and a synthetic data source need not copy samples, which nobody
  * reads: data.place = device unless it was given. */
 dpb_status dpb_emulation_settle(struct dpb_experiment *experiment);
+/* How long an emulated accelerator updates an element, dilated; 0: the host does it. */
+double dpb_emulation_element_ns(const struct dpb_experiment *experiment);
 /* Refuses what no emulation has (accuracy, checkpoints), and a dilation without one, or other than
  * that of the network (DPBENCH_DILATION, which `dpbench hosts` sets). */
 dpb_status dpb_emulation_refuse(const struct dpb_experiment *experiment);

@@ -368,7 +368,8 @@ static void warn_of_threads(const struct dpb_result_maker *maker, json_t *warnin
 {
     const uint64_t unknown = DPB_COMM_THREADS | DPB_COMM_LAUNCHER;
     const struct dpb_device_ops *device = maker->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    if (device->queues || (dpb_experiment_promises(maker->experiment) & unknown))
+    if (device->queues || device->emulation ||
+        (dpb_experiment_promises(maker->experiment) & unknown))
         return;
     for (uint32_t rank = 0; rank < maker->n_workers; rank++) {
         const struct dpb_journal *journal = maker->journals[rank];

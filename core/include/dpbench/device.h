@@ -63,7 +63,7 @@ struct dpb_device_args {
     uint32_t rank;
     uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
     uint64_t seed;
-    uint32_t index; /* the place's number among those of its machine, from 0 */
+    uint32_t index;  /* the place's number among those of its machine, from 0 */
     double dilation; /* run.dilation: how many times as long computing takes; 1 unless the device
                         emulates */
 };
@@ -169,7 +169,8 @@ struct dpb_sharing {
 struct dpb_emulation {
     char accelerator[64], model[64], precision[8], kind[16]; /* of its profile */
     char source[256];
-    uint32_t batch; /* samples of a step of one worker */
+    uint32_t batch;               /* samples of a step of one worker */
+    double update_elements_per_s; /* the accelerator updates the weights; 0: the host does */
 };
 
 struct dpb_device_ops {

@@ -23,6 +23,8 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +36,11 @@
 #include "lib/accelerator/accelerator.h"
 #include "lib/device/refuse.h"
 
-enum { POOL = 1 << 18, PIECE = 1 << 14 }; /* elements: of the pool, and of a window in it */
+enum {
+    POOL = 1 << 18,
+    PIECE = 1 << 14,
+    BURNERS = 64
+}; /* elements: of the pool, and of a window in it */
 
 static const double least_factor = 0.1; /* of a duration: a normal spread has no lower end */
 static const double poll_ns = 200000;   /* between two looks at the strategy; times the dilation */
@@ -49,9 +55,13 @@ struct options {
     const char *profile;
     uint64_t host_link, inside_link;
     int64_t host_link_workers, inside;
-    int gpu_direct;
-    double overlap_slowdown;
+    bool gpu_direct;
+    int update;
+    double overlap_slowdown, host_cores;
 };
+
+enum { HOST, ACCELERATOR };
+static const char *const places[] = {"host", "accelerator", NULL};
 
 #define ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, HELP) \
     DPB_OPTION_ROW(#NAME, TYPE, UNIT, DEFAULT, MIN, MAX, NULL, struct options, NAME, HELP)
@@ -66,6 +76,12 @@ static const struct dpb_option option_table[] = {
         "How many workers of a machine share host_link; they copy at the same time."),
     ROW(gpu_direct, BOOL, NULL, "no", 0, 0,
         "The network reads the accelerator's memory: nothing is copied over host_link."),
+    DPB_OPTION_ROW("update", CHOICE, NULL, "host", 0, 0, places, struct options, update,
+                   "Where a worker's updates are made: by the host, as dpbench does for strategies "
+                   "on host memory; or in the accelerator's time."),
+    ROW(host_cores, REAL, NULL, "0", 0, 64,
+        "Cores of the host that are busy for each accelerator while it computes, as with loading "
+        "data: so much processor time is burnt."),
     ROW(inside, INT, NULL, "1", 1, 1024,
         "Accelerators of a machine that are one worker: they sum by a ring before it hands "
         "gradients over, and run.batch is that of all."),
@@ -98,6 +114,10 @@ struct program {
     uint32_t micro_batch;
     int64_t looked_ns; /* when the strategy was last at work */
     int64_t late_ns, pass_late_ns;
+    pthread_t burners[BURNERS]; /* of host_cores */
+    uint32_t n_burners;
+    double busy; /* share of a core that each takes */
+    atomic_bool ended;
 };
 
 /* ---- chance -------------------------------------------------------------------------------- */
@@ -172,6 +192,46 @@ static dpb_status sleep_until(struct program *program, const struct dpb_hooks *h
     return DPB_OK;
 }
 
+/* ---- the host's own work ------------------------------------------------------------------- */
+
+static int64_t thread_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+}
+
+/* Burns `busy` of each period until the program is released. A period is short beside a step. */
+static void *burn(void *program_)
+{
+    struct program *program = program_;
+    const int64_t period_ns = 2000000;
+    for (int64_t next_ns = host->now_ns(); !atomic_load(&program->ended); next_ns += period_ns) {
+        const int64_t until_ns = thread_ns() + llround(program->busy * (double)period_ns);
+        while (thread_ns() < until_ns)
+            ;
+        nap_until(next_ns + period_ns);
+    }
+    return NULL;
+}
+
+/* Processor time is not dilated: of D times as long a step it takes a D-th. */
+static dpb_status start_burning(struct program *program)
+{
+    const double cores = program->device->options.host_cores / program->device->dilation;
+    program->n_burners = (uint32_t)ceil(cores);
+    program->busy = program->n_burners > 0 ? cores / program->n_burners : 0;
+    for (uint32_t i = 0; i < program->n_burners; i++) {
+        const int error = pthread_create(&program->burners[i], NULL, burn, program);
+        if (error != 0) {
+            program->n_burners = i;
+            return host->fail(DPB_FAILED, "device 'emulated': no thread for device.host_cores: %s",
+                              strerror(error));
+        }
+    }
+    return DPB_OK;
+}
+
 /* ---- gradients ----------------------------------------------------------------------------- */
 
 /* A factor of a tensor's gradients, the same in all steps and on all ranks: log-normal. */
@@ -230,8 +290,17 @@ static dpb_status emulation(const void *options_, struct dpb_emulation *made)
     snprintf(made->precision, sizeof made->precision, "%s", profile.precision);
     snprintf(made->kind, sizeof made->kind, "%s", profile.kind);
     snprintf(made->source, sizeof made->source, "%s", profile.source);
+    if (options->update == ACCELERATOR)
+        made->update_elements_per_s = profile.update_elements_per_s;
     dpb_accelerator_release(&profile);
-    return DPB_OK;
+    if (options->update == ACCELERATOR && made->update_elements_per_s == 0)
+        return host->fail(DPB_USAGE,
+                          "device 'emulated': device.update = accelerator, and the profile has no "
+                          "update_elements_per_s; leave device.update out");
+    return options->gpu_direct && options->update == HOST
+               ? host->fail(DPB_USAGE, "device 'emulated': with device.gpu_direct = yes weights "
+                                       "are the accelerator's: set device.update = accelerator")
+               : DPB_OK;
 }
 
 static dpb_status open_device(const void *options_, const struct dpb_device_args *args,
@@ -315,6 +384,17 @@ static double own_spread(const struct dpb_accelerator *profile)
            (double)(profile->forward_ns + profile->backward_ns) / sqrt(squares > 0 ? squares : 1);
 }
 
+static void release(void *program_)
+{
+    struct program *program = program_;
+    if (!program)
+        return;
+    atomic_store(&program->ended, true);
+    for (uint32_t i = 0; i < program->n_burners; i++)
+        pthread_join(program->burners[i], NULL);
+    host->release(program, sizeof *program);
+}
+
 static dpb_status compile(void *device_, const struct dpb_compile_args *args,
                           const struct dpb_device_memory *memory, void **program)
 {
@@ -345,14 +425,12 @@ static dpb_status compile(void *device_, const struct dpb_compile_args *args,
     made->own = own_spread(profile);
     made->step = UINT64_MAX;
     fill_pool(made);
-    *program = made;
-    return DPB_OK;
-}
-
-static void release(void *program)
-{
-    if (program)
-        host->release(program, sizeof(struct program));
+    const dpb_status status = start_burning(made);
+    if (status == DPB_OK)
+        *program = made;
+    else
+        release(made);
+    return status;
 }
 
 static dpb_status forward(void *program_, const struct dpb_pass *pass,
@@ -365,7 +443,7 @@ static dpb_status forward(void *program_, const struct dpb_pass *pass,
     DPB_TRY(dpb_refuse_pass(host, "emulated", &program->args, pass, batch));
     program->micro_batch = program->step == pass->step ? program->micro_batch + 1 : 0;
     program->step = pass->step;
-    if (pass->weights_changed)
+    if (pass->weights_changed && device->options.update == HOST)
         at_ns += device->link_ns * (double)program->graph->n_parameters * sizeof(float);
     at_ns += (double)device->profile.forward_ns * factor(program, OF_FORWARD) * device->dilation;
     program->pass_late_ns = 0;
@@ -382,6 +460,8 @@ static dpb_status backward(void *program_, const struct dpb_pass *pass,
     const struct device *device = program->device;
     const struct dpb_accelerator *profile = &device->profile;
     const struct dpb_graph *graph = program->graph;
+    const double multiplied_by =
+        program->args.precision == DPB_PRECISION_FP16 ? pass->loss_scale : 1;
     const double began_ns = (double)host->now_ns();
     double at_ns = began_ns, ring_ns = began_ns, link_ns = began_ns;
     int64_t last_ns = 0;
@@ -393,7 +473,7 @@ static dpb_status backward(void *program_, const struct dpb_pass *pass,
         ring_ns = fmax(ring_ns, at_ns) + device->ring_ns * bytes;
         link_ns = fmax(link_ns, ring_ns) + device->link_ns * bytes;
         last_ns = profile->tensors[t].ready_ns;
-        DPB_TRY(write_tensor(program, hooks, t, pass->loss_scale));
+        DPB_TRY(write_tensor(program, hooks, t, multiplied_by));
         DPB_TRY(sleep_until(program, hooks, link_ns));
         DPB_TRY(hooks->final(
             hooks->context,
