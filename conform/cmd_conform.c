@@ -244,7 +244,9 @@ static dpb_status try_model(const struct dpb_plugin *device, const void *options
     void *own;
     DPB_TRY(dpb_plugin_load(DPB_PLUGIN_MODEL, name, NULL, &dpb_host, &model));
     dpb_status status = parse_options(model, config, &own);
-    DPB_THEN(status, dpb_conform_device_model(device, options, reference, model, own));
+    const bool emulates = device->capabilities & DPB_DEVICE_EMULATED;
+    DPB_THEN(status, emulates ? dpb_conform_emulated(device, options, model, own)
+                              : dpb_conform_device_model(device, options, reference, model, own));
     free(own);
     return status;
 }
@@ -258,7 +260,14 @@ static dpb_status conform_device(struct dpb_conform *conform, const struct dpb_p
     char *only = given ? strdup(given->value) : NULL;
     void *options;
     dpb_config_remove(model, "model", "name");
+    const bool emulates = plugin->capabilities & DPB_DEVICE_EMULATED;
     dpb_status status = parse_options(plugin, config, &options);
+    if (status == DPB_OK && emulates && !only)
+        status =
+            dpb_fail(DPB_USAGE,
+                     "device '%s' emulates: which model does its profile fit? give model.name, "
+                     "as in model.name=profile model.file=PROFILE device.profile=PROFILE",
+                     plugin->name);
     if (status == DPB_OK && !only)
         dpb_conform_device(conform, plugin, options, reference);
     dpb_conform_heading(conform, "models");
@@ -268,8 +277,10 @@ static dpb_status conform_device(struct dpb_conform *conform, const struct dpb_p
         dpb_conform_trial(conform, try_model(plugin, options, reference, name, model), name);
     }
     dpb_conform_end(conform);
-    puts("each model: compiled as in a run; the reference's loss; the gradient of each tensor "
-         "against the slope of the device's own loss");
+    puts(emulates ? "the model: compiled as in a run; gradients assigned, final when they are said "
+                    "to be, the same for the same step and others for another"
+                  : "each model: compiled as in a run; the reference's loss; the gradient of each "
+                    "tensor against the slope of the device's own loss");
     free(options);
     free(only);
     return status;

@@ -34,6 +34,9 @@ void dpb_conform_device(struct dpb_conform *conform, const struct dpb_plugin *pl
 dpb_status dpb_conform_device_model(const struct dpb_plugin *plugin, const void *options,
                                     const struct dpb_device_ops *reference,
                                     const struct dpb_plugin *model, const void *model_options);
+/* A step of a model by a device that emulates; its options name a profile that fits the model. */
+dpb_status dpb_conform_emulated(const struct dpb_plugin *plugin, const void *options,
+                                const struct dpb_plugin *model, const void *model_options);
 void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                        const void *options, const struct dpb_device_ops *reference);
 void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,

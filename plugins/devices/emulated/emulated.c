@@ -319,12 +319,12 @@ static dpb_status open_device(const void *options_, const struct dpb_device_args
     made->options = *options;
     made->rank = args->rank;
     made->seed = args->seed;
-    made->dilation = args->dilation;
+    made->dilation = args->dilation > 1 ? args->dilation : 1;
     made->link_ns = options->gpu_direct
                         ? 0
-                        : 1e9 * args->dilation * (double)options->host_link_workers /
+                        : 1e9 * made->dilation * (double)options->host_link_workers /
                               (double)options->host_link;
-    made->ring_ns = 1e9 * args->dilation * 2 * (n - 1) / n / (double)options->inside_link;
+    made->ring_ns = 1e9 * made->dilation * 2 * (n - 1) / n / (double)options->inside_link;
     prctl(PR_SET_TIMERSLACK, 1000);
     *device = made;
     return DPB_OK;
