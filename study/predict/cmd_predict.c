@@ -176,6 +176,20 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     return DPB_OK;
 }
 
+/* "2:1" */
+static dpb_status parse_uplink(struct reading *r, const char *option, const char *text)
+{
+    char ratio[WORD];
+    const char *colon = strchr(text, ':');
+    if (!colon || strcmp(colon, ":1") != 0 || (size_t)(colon - text) >= sizeof ratio)
+        return dpb_usage_error(r->self, "%s: '%s' is not RATIO:1: write it as in 2:1", option,
+                               text);
+    snprintf(ratio, sizeof ratio, "%.*s", (int)(colon - text), text);
+    if (dpb_parse_real(ratio, &r->request.uplink) != DPB_PARSED || !(r->request.uplink >= 1))
+        return dpb_usage_error(r->self, "%s: '%s' is no ratio of 1 or more", option, text);
+    return DPB_OK;
+}
+
 /* Elements a second. */
 static dpb_status parse_update(struct reading *r, const char *option, const char *text)
 {
@@ -210,6 +224,8 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
+    if (strcmp(option, "--uplink") == 0)
+        return parse_uplink(r, option, text);
     if (strcmp(option, "--update") == 0)
         return parse_update(r, option, text);
     if (strcmp(option, "--inside") == 0)

@@ -82,6 +82,15 @@ static struct stage by_link(const struct dpb_prediction_case *c, double own_byte
                           .resource = resource};
 }
 
+/* The stage's service takes no less than the cable between the halves for what crosses each way. */
+static void cross(const struct dpb_prediction_case *c, double n_hosts, double bytes,
+                  struct stage *stage)
+{
+    if (c->uplink > 0)
+        stage->service_s =
+            fmax(stage->service_s, bytes * c->uplink / (n_hosts / 2 * c->outside.bytes_per_s));
+}
+
 /* A round of a ring whose workers exchange `bytes`. */
 static struct stage ring_round(const struct dpb_prediction_case *c, double bytes)
 {
@@ -89,6 +98,7 @@ static struct stage ring_round(const struct dpb_prediction_case *c, double bytes
     if (machines_of(c) == 1)
         return by_memory(c, share);
     struct stage round = by_link(c, share, 1, share, LINK);
+    cross(c, machines_of(c), share, &round);
     if (c->per_machine > 1) {
         /* A part on its way round meets both kinds of hops, and none overtakes the slower kind. */
         const double across = (double)machines_of(c) / c->workers;
@@ -123,7 +133,8 @@ static void plan_hierarchical(const struct dpb_prediction_case *c, double bytes,
     const uint32_t h = machines_of(c),
                    l = c->workers < c->per_machine ? c->workers : c->per_machine;
     const struct stage inside = by_memory(c, bytes * (l - 1) / l);
-    const struct stage round = by_link(c, bytes / h / l, 1, bytes / h, LINK);
+    struct stage round = by_link(c, bytes / h / l, 1, bytes / h, LINK);
+    cross(c, h, bytes / h, &round);
     if (l > 1)
         add_rounds(plan, 1, 1, &inside);
     if (h > 1)
@@ -138,7 +149,9 @@ static void plan_shards(const struct dpb_prediction_case *c, double bytes, doubl
 {
     const uint32_t w = c->workers, l = w < c->per_machine ? w : c->per_machine;
     const double own = bytes * (w - l) / w, near = bytes * (l - 1) / w;
+    const double h = machines_of(c), a = floor(h / 2), b = h - a;
     struct stage push = by_link(c, own, w - l, l * own, LINK);
+    cross(c, h, a * b * l * l * bytes / w, &push);
     if (w == l) /* none is elsewhere */
         push = (struct stage){.latency_s = c->inside.latency_s};
     push.work_s += seconds_of(near, &c->inside);
@@ -156,11 +169,16 @@ static void plan_servers(const struct dpb_prediction_case *c, double bytes, doub
     const uint32_t w = c->workers, l = w < c->per_machine ? w : c->per_machine;
     const double k = c->servers;
     const double incast = fmax(l * bytes, w * bytes / k);
-    const struct stage push = by_link(c, bytes, k, incast, LINK);
+    const double h = machines_of(c), n = h + k, half = floor(n / 2);
+    const double a = fmin(h, half), k_a = half - a; /* in the first half: machines, servers */
+    const double crossing = l * bytes * fmax(a * (k - k_a), (h - a) * k_a) / k;
+    struct stage push = by_link(c, bytes, k, incast, LINK);
     const struct stage serve = {.service_s = update_s / k + seconds_of(w * bytes / k, &c->host) +
                                              w * c->host.latency_s,
                                 .resource = SERVER};
-    const struct stage pull = by_link(c, 0, 0, incast, LINK_BACK);
+    struct stage pull = by_link(c, 0, 0, incast, LINK_BACK);
+    cross(c, n, crossing, &push);
+    cross(c, n, crossing, &pull);
     add_rounds(plan, 1, 1, &push);
     add_rounds(plan, 1, 1, &serve);
     add_rounds(plan, 1, 1, &pull);

@@ -52,6 +52,18 @@ struct dpb_measured {
     size_t n_factors;
 };
 
+/*
+ * uplink: N hosts, server processes behind the workers' machines, are two halves. Between the halves
+ * a cable carries N/2 x rate / R, each way. What crosses the cable each way takes at least its bytes
+ * over that; B bytes of a bucket, W workers, L a machine, H machines, a and b of them in the halves:
+ *
+ *     a ring in the order of ranks, hierarchical   as much as a link, since one hop crosses each way
+ *     servers in the workers                       a b L^2 B / W, pushed, and as much pulled
+ *     k server processes                           pushed to those of the other half:
+ *                                                  a L B k_b / k, and b L B k_a / k the other way
+ *
+ * So at R = 2 a ring of four hosts or more loses nothing, and servers do.
+ */
 struct dpb_prediction_case {
     enum dpb_way way;
     uint32_t workers, per_machine, servers; /* servers: 0: shards in the workers */
@@ -61,6 +73,7 @@ struct dpb_prediction_case {
         host;    /* the worker's thread, for the bytes and for each message that it sends */
     bool helper; /* a core for communication */
     double compute_scale; /* of all of the worker's own times but update_s */
+    double uplink;        /* R of R:1; 0: every link may be full at once */
     double shard;         /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
                      gradients; 0: without shards */
 };

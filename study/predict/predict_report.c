@@ -430,6 +430,7 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .workers = (uint32_t)workers,
                                         .per_machine = request->per_machine,
                                         .servers = request->servers,
+                                        .uplink = request->uplink,
                                         .bucket_bytes = bucket,
                                         .outside = link->outside,
                                         .inside = link->inside,
@@ -528,13 +529,14 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document = json_pack(
-            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:b, s:O, s:O}", "schema",
             "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
             "model", dpb_json_string(maker.worker.model), "accelerator",
             text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
             "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
-            "servers", (json_int_t)request->servers, "comm_cores", maker.worker.helper, "links",
-            links, "rows", maker.rows);
+            "servers", (json_int_t)request->servers, "uplink",
+            request->uplink > 0 ? json_real(request->uplink) : json_null(), "comm_cores",
+            maker.worker.helper, "links", links, "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

@@ -84,6 +84,8 @@ TEST(test_profile)
     run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --strategies ring_tcp --update 3e6");
     assert_null(strstr(command.out, "--update"));
     expect_part(command.out, "4 ms a step of which 1 update");
+    run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --json");
+    assert_true(json_number_at(command.json, "uplink") == 4);
 }
 
 TEST(test_refusals)
@@ -111,6 +113,8 @@ TEST(test_refusals)
          "ring_tcp goes from machine to machine"},
         {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
         {"one.json --link", "--link"},
+        {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
+        {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},
         {"bad.json --link 1Gbit,50us", "'accelerator' is no text"},
         {"no_such_profile --link 1Gbit,50us", "no_such_profile"},
         {"v100.json --link 1Gbit,50us --update fast", "'fast' is no speed of an optimizer"},

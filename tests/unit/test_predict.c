@@ -313,6 +313,39 @@ TEST(host_costs_are_the_threads)
     assert_true(step_of(&worker, &c) < 0.1 + 1.5 * 100 * MB * 1e-10);
 }
 
+/* Two halves, and half of what all their links could carry between them. */
+TEST(the_cable_between_halves)
+{
+    const double a = 20e-6, m = 0.1;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 8, 100 * MB);
+    c.uplink = 2;
+    assert_near(step_of(&idle, &c), 14 * a + 14.0 / 8 * m, 1e-9); /* one hop each way */
+    c.uplink = 8;                                                 /* 4 x 1 GB/s / 8: half a link */
+    assert_near(step_of(&idle, &c), 14 * a + 2 * 14.0 / 8 * m, 1e-9);
+    c.workers = 2; /* one host a half: the cable is half a link */
+    c.uplink = 2;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * m, 1e-9);
+    c.workers = 8;
+    c.way = DPB_WAY_SERVERS;
+    c.uplink = 4; /* 4 x 4 / 8 of a bucket over one link's rate, where a link carries 7 / 8 */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 2 * m, 1e-9);
+    c.uplink = 1; /* hidden behind the links */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 7.0 / 8 * m, 1e-9);
+    c.servers = 8; /* all servers in the other half: 8 M over 8 links / 4 */
+    c.uplink = 4;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 4 * m, 1e-9);
+    c.servers =
+        2; /* 5 of 10 hosts push to the other half: 5 M over 5 links / 4, or 8 / 2 a server */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 4 * m, 1e-9);
+    c.uplink = 8;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 8 * m, 1e-9);
+    c.way = DPB_WAY_HIERARCHICAL;
+    c.per_machine = 2;
+    c.servers = 0; /* rings of 4 machines, at half of a link: 2 x 3 / 4 M */
+    c.uplink = 4;
+    assert_near(step_of(&idle, &c), 6 * a + 2 * 6.0 / 4 * m, 1e-9);
+}
+
 TEST(too_many_buckets_are_refused)
 {
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
