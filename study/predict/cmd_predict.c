@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "lib/accelerator/accelerator.h"
+#include "plan/delay.h"
 #include "study/document/read.h"
 #include "study/predict/predict_report.h"
 
@@ -24,6 +25,7 @@ struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
     struct dpb_accelerator profile;               /* @owned; zeros: the subject is a result */
+    struct dpb_delay delay;                       /* @owned */
     json_t *result, *files[DPB_PREDICT_LIST + 1]; /* @owned; the last one: of --inside */
     char words[DPB_PREDICT_LIST][WORD];           /* of --strategies */
     bool json;
@@ -176,6 +178,17 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     return DPB_OK;
 }
 
+/* The words of run.delay. */
+static dpb_status parse_delay(struct reading *r, const char *option, const char *text)
+{
+    dpb_delay_destroy(&r->delay); /* of an earlier --delay */
+    DPB_TRY(dpb_delay_make(text, option, "all", option, 1, 0, &r->delay));
+    const bool none = r->delay.kind == DPB_DELAY_NONE;
+    r->request.delay = none ? NULL : &r->delay;
+    r->request.delay_text = none ? NULL : text;
+    return DPB_OK;
+}
+
 /* "2:1" */
 static dpb_status parse_uplink(struct reading *r, const char *option, const char *text)
 {
@@ -224,6 +237,8 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
+    if (strcmp(option, "--delay") == 0)
+        return parse_delay(r, option, text);
     if (strcmp(option, "--uplink") == 0)
         return parse_uplink(r, option, text);
     if (strcmp(option, "--update") == 0)
@@ -309,6 +324,7 @@ static int command_predict(const struct dpb_command *self, int argc, char **argv
     DPB_THEN(status, predict(&r));
     json_decref(r.result);
     dpb_accelerator_release(&r.profile);
+    dpb_delay_destroy(&r.delay);
     for (size_t i = 0; i < sizeof r.files / sizeof r.files[0]; i++)
         json_decref(r.files[i]);
     return dpb_status_exit_code(status);

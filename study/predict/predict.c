@@ -328,7 +328,7 @@ static void run(struct simulation *s, const struct dpb_measured *measured, doubl
 }
 
 dpb_status dpb_predict_step(const struct dpb_measured *measured,
-                            const struct dpb_prediction_case *c, double factor,
+                            const struct dpb_prediction_case *c, double factor, double delay_s,
                             struct dpb_predicted *predicted)
 {
     const double bytes = measured->ready_bytes[measured->n_ready - 1];
@@ -338,7 +338,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
                         "%.0f buckets of %.0f bytes are more than the %d that predict simulates: "
                         "give larger --buckets",
                         n, c->bucket_bytes, DPB_PREDICT_BUCKETS);
-    struct simulation s = {.c = c, .n_buckets = n < 1 ? 1 : (size_t)n};
+    struct simulation s = {.c = c, .now_s = delay_s, .n_buckets = n < 1 ? 1 : (size_t)n};
     const double last_bytes = bytes - (double)(s.n_buckets - 1) * c->bucket_bytes;
     s.whole = plan_of(measured, c, fmin(c->bucket_bytes, bytes), s.n_buckets);
     s.last = plan_of(measured, c, last_bytes, s.n_buckets);
@@ -351,7 +351,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     const double share = shares && updates ? 1.0 / c->workers : updates;
     predicted->step_s = fmax(s.now_s, s.done_s);
     predicted->own_s =
-        fmin(scale * measured->compute_s + share * measured->update_s, predicted->step_s);
+        fmin(delay_s + scale * measured->compute_s + share * measured->update_s, predicted->step_s);
     predicted->exposed_s = predicted->step_s - predicted->own_s;
     return DPB_OK;
 }
@@ -367,8 +367,17 @@ static struct dpb_predicted between(const struct dpb_predicted *a, const struct 
                                       a->exposed_s + share * (b->exposed_s - a->exposed_s)};
 }
 
+/* The own time of the i-th step, without its update. */
+static double length_of(const struct dpb_measured *measured, const struct dpb_prediction_case *c,
+                        size_t i)
+{
+    return measured->factors[i] * c->compute_scale * measured->compute_s +
+           (measured->delays_s ? measured->delays_s[i] : 0);
+}
+
 /* The simulated steps at `n` of the factors; those between are interpolated. */
 static struct dpb_predicted at_factor(const struct dpb_measured *measured,
+                                      const struct dpb_prediction_case *c,
                                       const struct dpb_predicted *grid, const size_t *index,
                                       size_t n, size_t i)
 {
@@ -377,9 +386,10 @@ static struct dpb_predicted at_factor(const struct dpb_measured *measured,
         g++;
     if (g + 1 == n || i == index[g])
         return grid[g];
-    const double low = measured->factors[index[g]], high = measured->factors[index[g + 1]];
+    const double low = length_of(measured, c, index[g]),
+                 high = length_of(measured, c, index[g + 1]);
     return between(&grid[g], &grid[g + 1],
-                   high > low ? (measured->factors[i] - low) / (high - low) : 0);
+                   high > low ? (length_of(measured, c, i) - low) / (high - low) : 0);
 }
 
 dpb_status dpb_predict_mean(const struct dpb_measured *measured,
@@ -392,13 +402,14 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
     const bool draws_one = together || c->way == DPB_WAY_ALONE;
     for (size_t g = 0; g < n_grid; g++) {
         index[g] = n_grid == 1 ? 0 : g * (n - 1) / (n_grid - 1);
-        DPB_TRY(dpb_predict_step(measured, c, measured->factors[index[g]], &grid[g]));
+        DPB_TRY(dpb_predict_step(measured, c, measured->factors[index[g]],
+                                 measured->delays_s ? measured->delays_s[index[g]] : 0, &grid[g]));
     }
     const double power = draws_one ? 1 : c->workers;
     for (size_t i = 0; i < n; i++) {
         const double weight =
             pow((double)(i + 1) / (double)n, power) - pow((double)i / (double)n, power);
-        const struct dpb_predicted one = at_factor(measured, grid, index, n_grid, i);
+        const struct dpb_predicted one = at_factor(measured, c, grid, index, n_grid, i);
         sum.step_s += weight * one.step_s;
         sum.own_s += weight * one.own_s;
         sum.exposed_s += weight * one.exposed_s;

@@ -45,10 +45,11 @@ struct dpb_cost {
 struct dpb_measured {
     const double *ready_s, *ready_bytes; /* gradients are final: both rise; [n_ready], >= 1 */
     size_t n_ready;
-    double compute_s;      /* until backward's end: >= the last ready_s */
-    double backward_s;     /* of compute_s; NAN: unknown */
-    double update_s;       /* the optimizer, for all of the model */
-    const double *factors; /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
+    double compute_s;       /* until backward's end: >= the last ready_s */
+    double backward_s;      /* of compute_s; NAN: unknown */
+    double update_s;        /* the optimizer, for all of the model */
+    const double *factors;  /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
+    const double *delays_s; /* of these steps, before backward, rising; [n_factors]; NULL: none */
     size_t n_factors;
 };
 
@@ -88,10 +89,10 @@ struct dpb_predicted {
     double exposed_s; /* the rest: computing waits for the exchange */
 };
 
-/* One step, in which the slowest worker's computing takes `factor` of the mean. DPB_USAGE: more
+/* One step, in which the slowest worker's computing takes `factor` of the mean, and waits delay_s. DPB_USAGE: more
  * buckets than DPB_PREDICT_BUCKETS; DPB_NO_MEMORY. */
 dpb_status dpb_predict_step(const struct dpb_measured *measured,
-                            const struct dpb_prediction_case *c, double factor,
+                            const struct dpb_prediction_case *c, double factor, double delay_s,
                             struct dpb_predicted *predicted);
 
 /*

@@ -93,6 +93,10 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
     if (dpb_json_number(document, "worker.steps") > 0)
         fprintf(out, "; %.0f steps", dpb_json_number(document, "worker.steps"));
     fprintf(out, "\n");
+    if (dpb_json_text(document, "delay", NULL))
+        fprintf(out, "delay of each worker's step: %s, a mean of %.4g ms\n",
+                dpb_json_text(document, "delay", "?"),
+                dpb_json_number(document, "worker.delay_ns") / 1e6);
     if (dpb_json_text(document, "source", NULL))
         fprintf(out, "source: %s\n", dpb_json_text(document, "source", "?"));
     if (dpb_json_is(document, "worker.ready", "even"))

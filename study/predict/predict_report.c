@@ -284,7 +284,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
 /* A step of computing and updating. */
 static double own_of(const struct dpb_predict_worker *worker, const struct dpb_prediction_case *c)
 {
-    return worker->measured.compute_s * c->compute_scale + worker->measured.update_s;
+    return worker->measured.compute_s * c->compute_scale + worker->delay_s +
+           worker->measured.update_s;
 }
 
 /* The better and the worse end of a prediction. */
@@ -333,7 +334,8 @@ static dpb_status predict_band(const struct maker *maker, const struct dpb_predi
     better_link(&worse.inside, link->inside_measured ? 1 / inside : sheet_least, 1 / inside);
     better.compute_scale *= exp(-uncertain);
     worse.compute_scale *= exp(uncertain);
-    DPB_TRY(dpb_predict_mean(&worker->measured, &better, true, &low));
+    /* Delays are each worker's own also at the better end. */
+    DPB_TRY(dpb_predict_mean(&worker->measured, &better, !worker->measured.delays_s, &low));
     DPB_TRY(dpb_predict_mean(&worker->measured, &worse, false, &high));
     if (band->sheet) {
         DPB_TRY(dpb_predict_mean(&worker->wide, &worse, false, &wide));
@@ -351,7 +353,8 @@ static dpb_status predict_band(const struct maker *maker, const struct dpb_predi
 static double alone_of(const struct maker *maker, const struct dpb_prediction_case *c, double batch)
 {
     const double own_s = own_of(&maker->worker, c);
-    return batch == maker->worker.batch ? fmin(maker->worker.step_s, own_s) : own_s;
+    return batch == maker->worker.batch ? fmin(maker->worker.step_s + maker->worker.delay_s, own_s)
+                                        : own_s;
 }
 
 /* What knows nothing of an exchange, or next to nothing, would predict. */
@@ -376,7 +379,8 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
     const double wire = framed ? tcp_share : 1;
     const double alone_s = alone_of(maker, c, batch);
-    const double simple_s = dpb_predict_simple_s(&maker->worker.measured, c);
+    const double simple_s =
+        dpb_predict_simple_s(&maker->worker.measured, c) + maker->worker.delay_s;
     json_array_append_new(maker->rows,
                           json_pack("{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:o, "
                                     "s:o, s:s, s:o, s:f, s:f, s:o, s:b, s:o}",
@@ -498,17 +502,17 @@ static dpb_status check_used(const struct maker *maker)
 static json_t *worker_to_json(const struct maker *maker)
 {
     const struct dpb_measured *m = &maker->worker.measured;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch",
-                     maker->worker.batch, "step_ns", maker->worker.step_s * 1e9, "compute_ns",
-                     m->compute_s * 1e9, "update_ns", m->update_s * 1e9, "samples_per_s",
-                     maker->worker.batch / maker->worker.step_s, "gradient_bytes",
-                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps,
-                     "uncertainty",
-                     dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
-                     maker->worker.even        ? "even"
-                     : maker->request->profile ? "profile"
-                                               : "measured",
-                     "update", maker->worker.update);
+    return json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch", maker->worker.batch,
+        "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9, "update_ns",
+        m->update_s * 1e9, "delay_ns", maker->worker.delay_s * 1e9, "samples_per_s",
+        maker->worker.batch / maker->worker.step_s, "gradient_bytes",
+        m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps, "uncertainty",
+        dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
+        maker->worker.even        ? "even"
+        : maker->request->profile ? "profile"
+                                  : "measured",
+        "update", maker->worker.update);
 }
 
 static json_t *text_or_null(const char *text)
@@ -524,19 +528,22 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
         request->profile ? dpb_predict_take_profile(request->path, request->profile,
                                                     request->update_elements_per_s, &maker.worker)
                          : dpb_predict_read(request->path, request->result, &maker.worker);
+    if (status == DPB_OK && request->delay)
+        status = dpb_predict_delay(&maker.worker, request->delay);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document = json_pack(
-            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:b, s:O, s:O}", "schema",
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:b, s:O, s:O}", "schema",
             "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
             "model", dpb_json_string(maker.worker.model), "accelerator",
             text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
             "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
             "servers", (json_int_t)request->servers, "uplink",
-            request->uplink > 0 ? json_real(request->uplink) : json_null(), "comm_cores",
-            maker.worker.helper, "links", links, "rows", maker.rows);
+            request->uplink > 0 ? json_real(request->uplink) : json_null(), "delay",
+            text_or_null(request->delay_text), "comm_cores", maker.worker.helper, "links", links,
+            "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

@@ -1,5 +1,6 @@
 /* test_predict_command.c - `dpbench predict` after a real run of one worker; what its command line
  * refuses. Its numbers are test_predict.c's and test_predict_report.c's. */
+#include <math.h>
 #include <string.h>
 
 #include "lib/command.h"
@@ -84,7 +85,9 @@ TEST(test_profile)
     run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --strategies ring_tcp --update 3e6");
     assert_null(strstr(command.out, "--update"));
     expect_part(command.out, "4 ms a step of which 1 update");
-    run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --json");
+    run(&command, 0,
+        "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --delay constant(20ms) --json");
+    assert_true(fabs(json_number_at(command.json, "worker.delay_ns") - 20e6) < 1);
     assert_true(json_number_at(command.json, "uplink") == 4);
 }
 
@@ -113,6 +116,7 @@ TEST(test_refusals)
          "ring_tcp goes from machine to machine"},
         {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
         {"one.json --link", "--link"},
+        {"v100.json --link 1Gbit,50us --delay long", "'long' is none of: none, constant(20 ms)"},
         {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
         {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},
         {"bad.json --link 1Gbit,50us", "'accelerator' is no text"},

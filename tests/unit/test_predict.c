@@ -212,12 +212,12 @@ TEST(the_slowest_worker_decides)
     for (int draw = 0; draw < 27; draw++) {
         double largest =
             fmax(factors[draw % 3], fmax(factors[draw / 3 % 3], factors[draw / 9 % 3]));
-        assert_int_equal(dpb_predict_step(&noisy, &c, largest, &one), DPB_OK);
+        assert_int_equal(dpb_predict_step(&noisy, &c, largest, 0, &one), DPB_OK);
         sum_s += one.step_s;
     }
     assert_near(step_of(&noisy, &c), sum_s / 27, 1e-12);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(dpb_predict_step(&noisy, &c, factors[i], &one), DPB_OK);
+        assert_int_equal(dpb_predict_step(&noisy, &c, factors[i], 0, &one), DPB_OK);
         mean_s += one.step_s / 3;
     }
     assert_int_equal(dpb_predict_mean(&noisy, &c, true, &together), DPB_OK);
@@ -350,7 +350,7 @@ TEST(too_many_buckets_are_refused)
 {
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
     struct dpb_predicted predicted;
-    assert_int_equal(dpb_predict_step(&worker, &c, 1, &predicted), DPB_USAGE);
+    assert_int_equal(dpb_predict_step(&worker, &c, 1, 0, &predicted), DPB_USAGE);
 }
 
 TEST_MAIN(silence, NULL)

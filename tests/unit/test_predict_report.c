@@ -14,6 +14,7 @@
 #include "lib/printed.h"
 #include "lib/says.h"
 #include "lib/test.h"
+#include "plan/delay.h"
 #include "study/predict/predict_report.h"
 
 /* 20 ms a step: forward 8, backward 10, update 2. 25 million elements in fp32, in two parts. */
@@ -401,9 +402,36 @@ TEST(a_profiles_steps_are_normal)
                     18e6 * (1 + 0.1 * largest[i]), 0.002);
         assert_near(number(row_of(document, "independent", workers[i]), "step_ns"), 18e6, 1e-9);
     }
-    json_t *document = NULL;
-    spread.spread = 0.5;
-    assert_int_equal(dpb_predict_report_make(&request, &document), DPB_USAGE);
+}
+
+/* The largest of n exponential delays of mean t is t (1 + 1/2 + ... + 1/n) on average. */
+TEST(delays_make_workers_wait_for_the_slowest)
+{
+    static const struct {
+        const char *delay;
+        double mean_ns, largest_ns; /* of 8 workers */
+    } rows[] = {{"constant(20 ms)", 20e6, 20e6},
+                {"exponential(20 ms)", 20e6, 20e6 * 761 / 280},
+                /* n! gamma(1 - 1/a) / gamma(n + 1 - 1/a), minimum 20 */
+                {"pareto(20 ms, 2)", 40e6, 20e6 * 5.0922}};
+    for (size_t i = 0; i < 3; i++) {
+        struct dpb_delay delay;
+        struct dpb_predict_request request = profile_request(&v100);
+        request.links[0].cost = (struct dpb_cost){1e15, 0};
+        request.workers[0] = 8;
+        request.n_workers = 1;
+        request.delay = &delay;
+        request.delay_text = rows[i].delay;
+        assert_int_equal(dpb_delay_make(rows[i].delay, "", "all", "", 1, 0, &delay), DPB_OK);
+        json_t *document = make(&request);
+        const json_t *ring = row_of(document, "ring_tcp", 8);
+        assert_near(number(document, "worker.delay_ns"), rows[i].mean_ns, 1e-9);
+        assert_near(number(ring, "step_ns"), 18e6 + rows[i].largest_ns, 0.005);
+        /* Who exchanges nothing waits for nobody; the controls know the mean. */
+        assert_near(number(row_of(document, "independent", 8), "efficiency"), 1, 1e-9);
+        assert_near(number(ring, "controls.simple.step_ns"), 18e6 + rows[i].mean_ns, 1e-4);
+        dpb_delay_destroy(&delay);
+    }
 }
 
 /* Gradients may be ready together, and as soon as backward begins. */
