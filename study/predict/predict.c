@@ -32,9 +32,20 @@ static uint32_t machines_of(const struct dpb_prediction_case *c)
     return (c->workers + c->per_machine - 1) / c->per_machine;
 }
 
+static bool has_servers(const struct dpb_prediction_case *c)
+{
+    return c->way == DPB_WAY_SERVERS || c->way == DPB_WAY_LOCAL_SERVERS;
+}
+
+/* The devices exchange by themselves. */
+static bool on_devices(const struct dpb_prediction_case *c)
+{
+    return c->way == DPB_WAY_NCCL || c->way == DPB_WAY_REPLICATED;
+}
+
 bool dpb_predict_crosses(const struct dpb_prediction_case *c)
 {
-    return machines_of(c) > 1 || (c->way == DPB_WAY_SERVERS && c->servers > 0 && c->workers > 1);
+    return machines_of(c) > 1 || (has_servers(c) && c->servers > 0 && c->workers > 1);
 }
 
 static double seconds_of(double bytes, const struct dpb_cost *cost)
@@ -185,6 +196,55 @@ static void plan_servers(const struct dpb_prediction_case *c, double bytes, doub
     plan->update_s = 0;
 }
 
+/* A machine is one worker of the servers', between two passes over its memory. */
+static void plan_local_servers(const struct dpb_prediction_case *c, double bytes, double update_s,
+                               struct plan *plan)
+{
+    const uint32_t l = c->workers < c->per_machine ? c->workers : c->per_machine;
+    const struct stage inside = by_memory(c, bytes * (l - 1) / l);
+    struct dpb_prediction_case machines = *c;
+    machines.workers = machines_of(c);
+    machines.per_machine = 1;
+    add_rounds(plan, 1, 1, &inside);
+    if (c->servers > 0)
+        plan_servers(&machines, bytes, update_s, plan);
+    else if (machines.workers > 1)
+        plan_shards(&machines, bytes, update_s, plan);
+    add_rounds(plan, 1, 1, &inside);
+}
+
+/* Up and back: each half of the bytes and of the latencies. The slowest link sets the pace. */
+static void plan_nccl(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
+{
+    const uint32_t w = c->workers, h = machines_of(c), l = w < c->per_machine ? w : c->per_machine;
+    struct stage pace = {.service_s = l > 1 ? seconds_of(bytes, &c->inside) : 0, .resource = LINK};
+    if (h > 1) {
+        pace.service_s = fmax(pace.service_s, seconds_of(bytes, &c->outside));
+        cross(c, h, bytes, &pace);
+    }
+    const double across = h > 1 ? h : 0;
+    struct stage ring = pace, tree = pace;
+    ring.service_s *= (w - 1.0) / w;
+    ring.latency_s =
+        fmax(0, w - 1 - across) * c->inside.latency_s + fmin(w - 1, across) * c->outside.latency_s;
+    tree.latency_s = (l - 1) * c->inside.latency_s + ceil(log2(h)) * c->outside.latency_s;
+    add_rounds(plan, 2, 2,
+               ring.service_s + ring.latency_s <= tree.service_s + tree.latency_s ? &ring : &tree);
+}
+
+/* An owner receives all of a bucket's copies over its link, and the others then read the sum. Its
+ * link is busy with 1 of W buckets. */
+static void plan_replicated(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
+{
+    const double w = c->workers, bucket_s = seconds_of((w - 1) * bytes, &c->inside);
+    struct stage way = {.service_s = bucket_s / w,
+                        .latency_s = bucket_s * (w - 1) / w + c->inside.latency_s,
+                        .resource = LINK};
+    add_rounds(plan, 1, 1, &way);
+    way.resource = LINK_BACK;
+    add_rounds(plan, 1, 1, &way);
+}
+
 static void plan_memory(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
 {
     const uint32_t w = c->workers;
@@ -214,6 +274,12 @@ static struct plan plan_of(const struct dpb_measured *measured, const struct dpb
         plan_shards(c, bytes, update_s, &plan);
     else if (c->way == DPB_WAY_SERVERS)
         plan_servers(c, bytes, update_s, &plan);
+    else if (c->way == DPB_WAY_LOCAL_SERVERS)
+        plan_local_servers(c, bytes, update_s, &plan);
+    else if (c->way == DPB_WAY_NCCL)
+        plan_nccl(c, bytes, &plan);
+    else if (c->way == DPB_WAY_REPLICATED)
+        plan_replicated(c, bytes, &plan);
     else
         plan_memory(c, bytes, &plan);
     return plan;
@@ -273,7 +339,7 @@ static struct flight pop(struct simulation *s)
 /* When the thread that communicates is free. Where nothing is exchanged, the loop's updates. */
 static double *thread_of(struct simulation *s, const struct plan *plan)
 {
-    return s->c->helper && plan->n_stages > 0 ? &s->helper_s : &s->now_s;
+    return (s->c->helper || on_devices(s->c)) && plan->n_stages > 0 ? &s->helper_s : &s->now_s;
 }
 
 /* A bucket's next stage, or its end. */
@@ -346,9 +412,11 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     DPB_TRY(dpb_allocated(s.heap));
     run(&s, measured, scale);
     free(s.heap);
-    const bool updates = c->way != DPB_WAY_SERVERS || c->servers == 0 || c->workers == 1;
-    const bool shares = c->way == DPB_WAY_SERVERS || c->shard > 0;
-    const double share = shares && updates ? 1.0 / c->workers : updates;
+    const bool updates = !has_servers(c) || c->servers == 0 || c->workers == 1;
+    const double sharers = c->way == DPB_WAY_LOCAL_SERVERS             ? machines_of(c)
+                           : c->way == DPB_WAY_SERVERS || c->shard > 0 ? c->workers
+                                                                       : 1;
+    const double share = updates ? 1 / sharers : 0;
     predicted->step_s = fmax(s.now_s, s.done_s);
     predicted->own_s =
         fmin(delay_s + scale * measured->compute_s + share * measured->update_s, predicted->step_s);

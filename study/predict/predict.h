@@ -10,6 +10,11 @@
  * Without a core for communication the thread looks after the exchange between backward's layers
  * and after backward. With one, a second thread does so at once.
  *
+ * NCCL exchanges by a ring or by two trees (Sanders, Speck, Traff: Two-tree algorithms for full
+ * bandwidth broadcast, reduction and scan. Parallel Computing 35(12), 2009), here whichever is
+ * faster for a bucket by latency and bandwidth alone. That is its published algorithm, not its code:
+ * no channels, no protocols, no kernels.
+ *
  * Costs per stage: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations
  * in MPICH. IJHPCA 19(1), 2005 (ring); docs/predicting.md (all).
  */
@@ -30,10 +35,13 @@ enum {
 /* How a strategy exchanges. */
 enum dpb_way {
     DPB_WAY_ALONE,
-    DPB_WAY_MEMORY,       /* each worker sums its slice of every bucket in its peers' memory */
-    DPB_WAY_RING,         /* all workers, machine by machine */
-    DPB_WAY_HIERARCHICAL, /* within machines by memory, across by rings of equal places */
-    DPB_WAY_SERVERS       /* parameter servers: processes on machines of their own, or shards */
+    DPB_WAY_MEMORY,        /* each worker sums its slice of every bucket in its peers' memory */
+    DPB_WAY_RING,          /* all workers, machine by machine */
+    DPB_WAY_HIERARCHICAL,  /* within machines by memory, across by rings of equal places */
+    DPB_WAY_SERVERS,       /* parameter servers: processes on machines of their own, or shards */
+    DPB_WAY_LOCAL_SERVERS, /* the same, after each machine's workers have summed in its memory */
+    DPB_WAY_NCCL,          /* a ring or two trees, on the devices */
+    DPB_WAY_REPLICATED     /* within a machine: bucket i is summed on worker i mod W, copied back */
 };
 
 /* A machine's connection, both ways at once; or, within a machine, a worker's. */

@@ -119,6 +119,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         "the other control says 100 % in each row\n"
         "least Gbit/s: the slowest link at which at most 5 % of the step is exposed\n"
         "beyond: inputs that were not measured: batch, workers, bucket, strategy; steps: fewer "
-        "steps were timed than there are workers\n",
+        "steps were timed than there are workers; model: a published algorithm, which no run of "
+        "ours has confirmed\n",
         out);
 }

@@ -23,16 +23,20 @@ static const struct strategy {
     const char *name;
     enum dpb_way way;
     bool tcp, sharded; /* sharded: with comm.shard = optimizer */
+    bool model;        /* predicted by a published algorithm, never compared with our runs */
 } strategies[] = {
-    {"independent", DPB_WAY_ALONE, false, false},
-    {"shm", DPB_WAY_MEMORY, false, false},
-    {"ring_tcp", DPB_WAY_RING, true, false},
-    {"ring_verbs", DPB_WAY_RING, false, false},
-    {"ps_cpu", DPB_WAY_SERVERS, true, false},
-    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false},
-    {"shm/shard", DPB_WAY_MEMORY, false, true},
-    {"ring_tcp/shard", DPB_WAY_RING, true, true},
-    {"ring_verbs/shard", DPB_WAY_RING, false, true},
+    {"independent", DPB_WAY_ALONE, false, false, false},
+    {"shm", DPB_WAY_MEMORY, false, false, false},
+    {"ring_tcp", DPB_WAY_RING, true, false, false},
+    {"ring_verbs", DPB_WAY_RING, false, false, false},
+    {"ps_cpu", DPB_WAY_SERVERS, true, false, false},
+    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false, false},
+    {"shm/shard", DPB_WAY_MEMORY, false, true, false},
+    {"ring_tcp/shard", DPB_WAY_RING, true, true, false},
+    {"ring_verbs/shard", DPB_WAY_RING, false, true, false},
+    {"ps_cpu/local", DPB_WAY_LOCAL_SERVERS, true, false, true},
+    {"nccl", DPB_WAY_NCCL, false, false, true},
+    {"replicated", DPB_WAY_REPLICATED, false, false, true},
 };
 enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -63,19 +67,20 @@ static dpb_status refuse_strategy(const char *name)
     const char *near = dpb_did_you_mean(name, names);
     return dpb_fail(DPB_USAGE,
                     "predict has no model of strategy '%s'%s%s%s: it has independent, shm, "
-                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, and with comm.shard = optimizer "
-                    "shm/shard, ring_tcp/shard, ring_verbs/shard. Asynchronous and averaging "
-                    "strategies, and those whose library chooses how to exchange, can only be "
-                    "measured",
+                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, with comm.shard = optimizer "
+                    "shm/shard, ring_tcp/shard, ring_verbs/shard, and as published algorithms "
+                    "nccl, replicated, ps_cpu/local. Asynchronous and averaging strategies have no "
+                    "step of all workers to predict; they, gloo and mpi can only be measured",
                     name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-/* All but strategies over RDMA, whose links differ from TCP's, and strategies with shards. */
+/* All but strategies over RDMA, whose links differ from TCP's, strategies with shards, and models. */
 static dpb_status choose_strategies(struct maker *maker)
 {
     const struct dpb_predict_request *request = maker->request;
     for (size_t i = 0; i < N_STRATEGIES && request->n_strategies == 0; i++)
-        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded)
+        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded &&
+            !strategies[i].model)
             maker->chosen[maker->n_chosen++] = &strategies[i];
     for (size_t i = 0; i < request->n_strategies; i++) {
         const struct strategy *strategy = find_strategy(request->strategies[i]);
@@ -93,8 +98,10 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
     if (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
         !isfinite(c->outside.bytes_per_s))
         return false;
-    if (strategy->way == DPB_WAY_MEMORY)
+    if (strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED)
         return c->workers <= c->per_machine;
+    if (strategy->way == DPB_WAY_LOCAL_SERVERS)
+        return c->per_machine > 1 && dpb_predict_crosses(c);
     return strategy->way != DPB_WAY_HIERARCHICAL ||
            (c->per_machine > 1 && c->workers > c->per_machine);
 }
@@ -144,7 +151,8 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
             given->name);
     link->workers = dpb_json_number(given->comm, "world.workers");
     const double servers = dpb_json_number(given->comm, "world.servers");
-    if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
+    if (link->fitted->way == DPB_WAY_ALONE || link->fitted->model ||
+        link->fitted->way == DPB_WAY_HIERARCHICAL ||
         !(link->workers >= 2 && link->workers <= DPB_PREDICT_WORKERS) ||
         !(servers >= 0 && servers <= DPB_PREDICT_WORKERS))
         return dpb_fail(DPB_USAGE,
@@ -270,6 +278,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     if (maker->worker.n_steps > 0 && c->workers > maker->worker.n_steps &&
         strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
+    if (strategy->model)
+        json_array_append_new(list, json_string("model"));
     if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
     if (c->workers != link->workers)
@@ -488,9 +498,9 @@ static dpb_status check_used(const struct maker *maker)
         if (!has_row(maker, strategy))
             return dpb_fail(
                 DPB_USAGE, "--strategies: %s %s", strategy->name,
-                strategy->way == DPB_WAY_MEMORY
+                strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED
                     ? "works within one machine: give --per-machine N, and --workers up to N"
-                : strategy->way == DPB_WAY_HIERARCHICAL
+                : strategy->way == DPB_WAY_HIERARCHICAL || strategy->way == DPB_WAY_LOCAL_SERVERS
                     ? "joins machines of several workers: give --per-machine N, and --workers "
                       "above N"
                     : "goes from machine to machine: give --link, or --workers up to those of "

@@ -86,6 +86,11 @@ TEST(test_profile)
     assert_null(strstr(command.out, "--update"));
     expect_part(command.out, "4 ms a step of which 1 update");
     run(&command, 0,
+        "v100.json --link 1Gbit,50us --workers 8 --strategies nccl,ps_cpu/local "
+        "--per-machine 4 --inside 100GB,1us");
+    expect_line(command.out, "^ +8 nccl .* model$");
+    expect_line(command.out, "^ +8 ps_cpu/local.* model$");
+    run(&command, 0,
         "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --delay constant(20ms) --json");
     assert_true(fabs(json_number_at(command.json, "worker.delay_ns") - 20e6) < 1);
     assert_true(json_number_at(command.json, "uplink") == 4);
@@ -116,6 +121,9 @@ TEST(test_refusals)
          "ring_tcp goes from machine to machine"},
         {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
         {"one.json --link", "--link"},
+        {"v100.json --link 1Gbit,50us --strategies replicated", "works within one machine"},
+        {"v100.json --link 1Gbit,50us --strategies ps_cpu/local", "joins machines"},
+        {"v100.json --link 1Gbit,50us --strategies ps_async", "no step of all workers"},
         {"v100.json --link 1Gbit,50us --delay long", "'long' is none of: none, constant(20 ms)"},
         {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
         {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},

@@ -346,6 +346,45 @@ TEST(the_cable_between_halves)
     assert_near(step_of(&idle, &c), 6 * a + 2 * 6.0 / 4 * m, 1e-9);
 }
 
+/* Published algorithms, one bucket. */
+TEST(models_take_what_their_formulas_say)
+{
+    const double a = 20e-6, m = 0.1;
+    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 100 * MB);
+    assert_near(step_of(&idle, &c), 14 * a + 14.0 / 8 * m, 1e-9); /* a ring */
+    c.workers = 1024; /* 20 latencies of trees against 2046 */
+    assert_near(step_of(&idle, &c), 20 * a + 2 * m, 1e-9);
+    c.per_machine = 8; /* 7 of 8 hops within; the trees' leaves are chains of 8 */
+    c.inside = (struct dpb_cost){.bytes_per_s = 100e9, .latency_s = 1e-6};
+    assert_near(step_of(&idle, &c), 2 * (7 * 1e-6 + 7 * a) + 2 * m, 1e-9);
+    c.workers = 8; /* one machine */
+    assert_near(step_of(&idle, &c), 14 * (1e-6 + m / 100 / 8), 1e-9);
+    c.way = DPB_WAY_REPLICATED; /* 7 copies to the owner, 7 back */
+    assert_near(step_of(&idle, &c), 2 * (7 * m / 100 + 1e-6), 1e-9);
+    c.bucket_bytes = 100 * MB / 800; /* owners take turns: 7 / 8 of all bytes a link and way */
+    assert_near(step_of(&idle, &c), 7.0 / 8 * m / 100, 0.03);
+    c = make_case(DPB_WAY_LOCAL_SERVERS, 16, 100 * MB);
+    c.per_machine = 4;
+    c.inside = (struct dpb_cost){.bytes_per_s = 10e9, .latency_s = 1e-6};
+    const double inside_s = 2 * (3.0 / 4 * m / 10 + 1e-6);
+    assert_near(step_of(&idle, &c), inside_s + 2 * (a + 3.0 / 4 * m), 1e-9);
+    c.servers = 2; /* four machines push to two: 2 M a server */
+    assert_near(step_of(&idle, &c), inside_s + 2 * (a + 2 * m), 1e-9);
+}
+
+/* Devices exchange without the worker's thread, and update behind it. */
+TEST(devices_exchange_beside_the_thread)
+{
+    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 4 * MB);
+    c.outside = free_link;
+    c.host = gigabyte;
+    assert_near(step_of(&worker, &c), 0.095, 1e-9); /* the last updates are 70 % of 5 ms */
+    c.way = DPB_WAY_LOCAL_SERVERS;
+    c.per_machine = 4;
+    c.host = free_link;
+    assert_near(step_of(&worker, &c), 0.095 + 0.005 / 2, 1e-9);
+}
+
 TEST(too_many_buckets_are_refused)
 {
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
