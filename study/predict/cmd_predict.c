@@ -26,8 +26,9 @@ struct reading {
     struct dpb_predict_request request;
     struct dpb_accelerator profile;               /* @owned; zeros: the subject is a result */
     struct dpb_delay delay;                       /* @owned */
-    json_t *result, *files[DPB_PREDICT_LIST + 1]; /* @owned; the last one: of --inside */
-    char words[DPB_PREDICT_LIST][WORD];           /* of --strategies */
+    json_t *result, *files[DPB_PREDICT_LIST + 2]; /* @owned; the last: of --inside, of --codec */
+    char codec[WORD];
+    char words[DPB_PREDICT_LIST][WORD]; /* of --strategies */
     bool json;
 };
 
@@ -161,6 +162,23 @@ static dpb_status take_inside(struct reading *r, const char *option, const char 
     return DPB_OK;
 }
 
+/* NAME,COMM.json */
+static dpb_status take_codec(struct reading *r, const char *option, const char *text)
+{
+    json_t **file = &r->files[DPB_PREDICT_LIST + 1];
+    const char *path = next_word(text, r->codec);
+    if (!path || *path == '\0')
+        return dpb_usage_error(r->self,
+                               "%s: '%s' is not NAME,COMM.json: a codec, and a document of "
+                               "`dpbench comm --output` that has its speed",
+                               option, text);
+    json_decref(*file); /* of an earlier --codec */
+    DPB_TRY(read_document(option, path, "comm", file));
+    r->request.codec = r->codec;
+    r->request.codec_comm = *file;
+    return DPB_OK;
+}
+
 static dpb_status add_link(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_request *request = &r->request;
@@ -237,6 +255,8 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
+    if (strcmp(option, "--codec") == 0)
+        return take_codec(r, option, text);
     if (strcmp(option, "--delay") == 0)
         return parse_delay(r, option, text);
     if (strcmp(option, "--uplink") == 0)

@@ -122,10 +122,27 @@ static struct stage ring_round(const struct dpb_prediction_case *c, double bytes
     return round;
 }
 
+/* Whole messages go to all workers, each of which decodes all; or they are summed as gradients. */
+static void plan_coded_ring(const struct dpb_prediction_case *c, double bytes, uint32_t most,
+                            struct plan *plan)
+{
+    const bool sums = isnan(c->codec.decode_bytes_per_s);
+    const double message = bytes * c->codec.ratio;
+    const struct stage round = ring_round(c, sums ? message : message * c->workers);
+    add_rounds(plan, (sums ? 2 : 1) * (c->workers - 1), most, &round);
+    plan->stages[0].work_s += bytes / c->codec.encode_bytes_per_s;
+    if (!sums)
+        plan->update_s += c->workers * bytes / c->codec.decode_bytes_per_s;
+}
+
 static void plan_ring(const struct dpb_prediction_case *c, double bytes, uint32_t most,
                       struct plan *plan)
 {
     const uint32_t n_rounds = c->workers - 1;
+    if (c->codec.ratio > 0) {
+        plan_coded_ring(c, bytes, most, plan);
+        return;
+    }
     const struct stage round = ring_round(c, bytes);
     if (c->shard == 0) {
         add_rounds(plan, 2 * n_rounds, most, &round);
@@ -154,6 +171,20 @@ static void plan_hierarchical(const struct dpb_prediction_case *c, double bytes,
         add_rounds(plan, 1, 1, &inside);
 }
 
+/* Pushed gradients become messages. */
+static void encode(const struct dpb_prediction_case *c, double bytes, struct stage *push)
+{
+    if (c->codec.ratio == 0)
+        return;
+    push->work_s += bytes / c->codec.encode_bytes_per_s;
+    push->service_s *= c->codec.ratio;
+}
+
+static double decode_s(const struct dpb_prediction_case *c, double bytes)
+{
+    return c->codec.ratio > 0 ? bytes / c->codec.decode_bytes_per_s : 0;
+}
+
 /* Shards: each worker is a server of 1/W of every bucket; pushes and pulls share its link. */
 static void plan_shards(const struct dpb_prediction_case *c, double bytes, double update_s,
                         struct plan *plan)
@@ -168,6 +199,8 @@ static void plan_shards(const struct dpb_prediction_case *c, double bytes, doubl
     push.work_s += seconds_of(near, &c->inside);
     struct stage pull = push;
     pull.work_s += update_s / w;
+    encode(c, bytes, &push);
+    pull.work_s += decode_s(c, bytes);
     add_rounds(plan, 1, 1, &push);
     add_rounds(plan, 1, 1, &pull);
     plan->update_s = 0;
@@ -184,11 +217,13 @@ static void plan_servers(const struct dpb_prediction_case *c, double bytes, doub
     const double a = fmin(h, half), k_a = half - a; /* in the first half: machines, servers */
     const double crossing = l * bytes * fmax(a * (k - k_a), (h - a) * k_a) / k;
     struct stage push = by_link(c, bytes, k, incast, LINK);
-    const struct stage serve = {.service_s = update_s / k + seconds_of(w * bytes / k, &c->host) +
+    encode(c, bytes, &push);
+    const struct stage serve = {.service_s = update_s / k + decode_s(c, w * bytes / k) +
+                                             seconds_of(w * bytes / k, &c->host) +
                                              w * c->host.latency_s,
                                 .resource = SERVER};
     struct stage pull = by_link(c, 0, 0, incast, LINK_BACK);
-    cross(c, n, crossing, &push);
+    cross(c, n, crossing * (c->codec.ratio > 0 ? c->codec.ratio : 1), &push);
     cross(c, n, crossing, &pull);
     add_rounds(plan, 1, 1, &push);
     add_rounds(plan, 1, 1, &serve);
@@ -531,6 +566,9 @@ double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_
     double work_s = 0, busiest_s = 0, busy_s[RESOURCES] = {0};
     idle.update_s = 0;
     bare.host = (struct dpb_cost){.bytes_per_s = INFINITY};
+    bare.codec.encode_bytes_per_s = INFINITY;
+    if (!isnan(bare.codec.decode_bytes_per_s))
+        bare.codec.decode_bytes_per_s = INFINITY;
     const struct plan plan = plan_of(&idle, &bare, measured->ready_bytes[measured->n_ready - 1], 1);
     for (uint32_t i = 0; i < plan.n_stages; i++) {
         work_s += plan.stages[i].work_s;

@@ -73,6 +73,12 @@ struct dpb_measured {
  *
  * So at R = 2 a ring of four hosts or more loses nothing, and servers do.
  */
+struct dpb_codec_cost {
+    double ratio; /* bytes of a message over those of gradients */
+    double encode_bytes_per_s,
+        decode_bytes_per_s; /* of gradients; decode NAN: messages are summed */
+};
+
 struct dpb_prediction_case {
     enum dpb_way way;
     uint32_t workers, per_machine, servers; /* servers: 0: shards in the workers */
@@ -81,9 +87,10 @@ struct dpb_prediction_case {
     struct dpb_cost
         host;    /* the worker's thread, for the bytes and for each message that it sends */
     bool helper; /* a core for communication */
-    double compute_scale; /* of all of the worker's own times but update_s */
-    double uplink;        /* R of R:1; 0: every link may be full at once */
-    double shard;         /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
+    double compute_scale;        /* of all of the worker's own times but update_s */
+    struct dpb_codec_cost codec; /* RING, SERVERS; ratio 0: none */
+    double uplink;               /* R of R:1; 0: every link may be full at once */
+    double shard; /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
                      gradients; 0: without shards */
 };
 

@@ -97,6 +97,9 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         fprintf(out, "delay of each worker's step: %s, a mean of %.4g ms\n",
                 dpb_json_text(document, "delay", "?"),
                 dpb_json_number(document, "worker.delay_ns") / 1e6);
+    if (dpb_json_text(document, "codec", NULL))
+        fprintf(out, "codec %s, encoded and decoded at the speed of a core\n",
+                dpb_json_text(document, "codec", "?"));
     if (dpb_json_text(document, "source", NULL))
         fprintf(out, "source: %s\n", dpb_json_text(document, "source", "?"));
     if (dpb_json_is(document, "worker.ready", "even"))

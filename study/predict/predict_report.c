@@ -44,6 +44,7 @@ enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 struct maker {
     const struct dpb_predict_request *request;
     struct dpb_predict_worker worker;
+    struct dpb_codec_cost codec;
     const struct strategy *chosen[DPB_PREDICT_LIST];
     size_t n_chosen;
     json_t *rows;
@@ -91,12 +92,40 @@ static dpb_status choose_strategies(struct maker *maker)
     return DPB_OK;
 }
 
+/* By the speed of one core, as `dpbench comm` measured it. */
+static dpb_status read_codec(struct maker *maker)
+{
+    const struct dpb_predict_request *request = maker->request;
+    dpb_each_item(json_object_get(request->codec_comm, "codecs"), i, codec) {
+        if (!dpb_json_is(codec, "name", request->codec))
+            continue;
+        maker->codec = (struct dpb_codec_cost){
+            .ratio = dpb_json_number(codec, "ratio"),
+            .encode_bytes_per_s = 1e9 * dpb_json_number(codec, "encode_gb_per_s"),
+            .decode_bytes_per_s = 1e9 * dpb_json_number(codec, "decode_gb_per_s")};
+        if (maker->codec.ratio > 0 && maker->codec.encode_bytes_per_s > 0)
+            return DPB_OK;
+    }
+    return dpb_fail(DPB_USAGE,
+                    "--codec: the document has no speed of codec '%s': measure it by `dpbench comm "
+                    "comm.name=ring_tcp --output COMM.json`, with comm_test.codecs = yes",
+                    request->codec);
+}
+
+/* Only these have a model of messages. A codec that sums its messages has no servers. */
+static bool carries(const struct strategy *strategy, const struct dpb_prediction_case *c)
+{
+    return c->codec.ratio == 0 || strategy->way == DPB_WAY_ALONE ||
+           (strategy->way == DPB_WAY_RING && !strategy->sharded) ||
+           (strategy->way == DPB_WAY_SERVERS && !isnan(c->codec.decode_bytes_per_s));
+}
+
 /* Whether the strategy can run so, and is not the same as another of the table. A link measured
  * within a machine says nothing of links between machines. */
 static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
 {
-    if (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
-        !isfinite(c->outside.bytes_per_s))
+    if (!carries(strategy, c) || (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
+                                  !isfinite(c->outside.bytes_per_s)))
         return false;
     if (strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED)
         return c->workers <= c->per_machine;
@@ -444,6 +473,7 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .workers = (uint32_t)workers,
                                         .per_machine = request->per_machine,
                                         .servers = request->servers,
+                                        .codec = maker->codec,
                                         .uplink = request->uplink,
                                         .bucket_bytes = bucket,
                                         .outside = link->outside,
@@ -498,7 +528,10 @@ static dpb_status check_used(const struct maker *maker)
         if (!has_row(maker, strategy))
             return dpb_fail(
                 DPB_USAGE, "--strategies: %s %s", strategy->name,
-                strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED
+                maker->codec.ratio > 0
+                    ? "does not apply here with --codec, of which predict knows "
+                      "ring_tcp and ring_verbs, and ps_cpu unless messages are summed"
+                : strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED
                     ? "works within one machine: give --per-machine N, and --workers up to N"
                 : strategy->way == DPB_WAY_HIERARCHICAL || strategy->way == DPB_WAY_LOCAL_SERVERS
                     ? "joins machines of several workers: give --per-machine N, and --workers "
@@ -540,20 +573,22 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
                          : dpb_predict_read(request->path, request->result, &maker.worker);
     if (status == DPB_OK && request->delay)
         status = dpb_predict_delay(&maker.worker, request->delay);
+    if (status == DPB_OK && request->codec)
+        status = read_codec(&maker);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document = json_pack(
-            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:b, s:O, s:O}", "schema",
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:O, s:O}", "schema",
             "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
             "model", dpb_json_string(maker.worker.model), "accelerator",
             text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
             "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
             "servers", (json_int_t)request->servers, "uplink",
             request->uplink > 0 ? json_real(request->uplink) : json_null(), "delay",
-            text_or_null(request->delay_text), "comm_cores", maker.worker.helper, "links", links,
-            "rows", maker.rows);
+            text_or_null(request->delay_text), "codec", text_or_null(request->codec), "comm_cores",
+            maker.worker.helper, "links", links, "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

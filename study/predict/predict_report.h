@@ -37,6 +37,8 @@ struct dpb_predict_request {
     uint32_t per_machine, servers;
     const struct dpb_delay *delay;  /* of each worker's step; @borrowed; NULL: none */
     const char *delay_text;         /* as it was given */
+    const char *codec;              /* its name; @borrowed; NULL: none */
+    const json_t *codec_comm;       /* of `dpbench comm`, which measured it; @borrowed */
     double uplink;                  /* R of R:1, as in struct dpb_prediction_case; 0: none */
     struct dpb_predict_link inside; /* within a machine; used where per_machine > 1 */
     struct dpb_cost host; /* for bytes that a worker's thread passes to a link; each message */

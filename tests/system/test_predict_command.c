@@ -90,6 +90,9 @@ TEST(test_profile)
         "--per-machine 4 --inside 100GB,1us");
     expect_line(command.out, "^ +8 nccl .* model$");
     expect_line(command.out, "^ +8 ps_cpu/local.* model$");
+    run(&command, 0, "v100.json --link 1Gbit,50us --workers 8 --codec topk,shm.json --json");
+    assert_string_equal(json_text_at(command.json, "codec"), "topk");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
     run(&command, 0,
         "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --delay constant(20ms) --json");
     assert_true(fabs(json_number_at(command.json, "worker.delay_ns") - 20e6) < 1);
@@ -124,6 +127,10 @@ TEST(test_refusals)
         {"v100.json --link 1Gbit,50us --strategies replicated", "works within one machine"},
         {"v100.json --link 1Gbit,50us --strategies ps_cpu/local", "joins machines"},
         {"v100.json --link 1Gbit,50us --strategies ps_async", "no step of all workers"},
+        {"v100.json --link 1Gbit,50us --codec topk", "NAME,COMM.json"},
+        {"v100.json --link 1Gbit,50us --codec none,shm.json", "no speed of codec 'none'"},
+        {"v100.json --link 1Gbit,50us --codec topk,shm.json --strategies hierarchical",
+         "does not apply here with --codec"},
         {"v100.json --link 1Gbit,50us --delay long", "'long' is none of: none, constant(20 ms)"},
         {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
         {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},

@@ -385,6 +385,24 @@ TEST(devices_exchange_beside_the_thread)
     assert_near(step_of(&worker, &c), 0.095 + 0.005 / 2, 1e-9);
 }
 
+/* A hundredth of the bytes; a core encodes 2 GB/s and decodes 10. */
+TEST(codecs_have_a_share_and_a_speed)
+{
+    const double a = 20e-6, m = 0.1, encode_s = 0.05, decode_s = 0.01;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 8, 100 * MB);
+    c.codec = (struct dpb_codec_cost){0.01, 2e9, 10e9};
+    assert_near(step_of(&idle, &c), encode_s + 7 * (a + 0.01 * m) + 8 * decode_s, 1e-9);
+    c.codec.decode_bytes_per_s = NAN; /* summed */
+    assert_near(step_of(&idle, &c), encode_s + 14 * a + 14.0 / 8 * 0.01 * m, 1e-9);
+    assert_near(dpb_predict_link_s(&idle, &c), 14.0 / 8 * 0.01 * m, 1e-9); /* bytes alone */
+    c.codec.decode_bytes_per_s = 10e9;
+    assert_near(dpb_predict_link_s(&idle, &c), 7 * 0.01 * m, 1e-9);
+    c.way = DPB_WAY_SERVERS;
+    assert_near(step_of(&idle, &c), encode_s + 2 * a + 7.0 / 8 * 1.01 * m + decode_s, 1e-9);
+    c.servers = 2;
+    assert_near(step_of(&idle, &c), encode_s + 2 * a + 4 * 1.01 * m + 4 * decode_s, 1e-9);
+}
+
 TEST(too_many_buckets_are_refused)
 {
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
