@@ -12,9 +12,10 @@
 #include "lib/accelerator/accelerator.h"
 #include "plan/delay.h"
 #include "study/document/read.h"
+#include "study/predict/emulated_run.h"
 #include "study/predict/predict_report.h"
 
-enum { WORD = 64 };
+enum { WORD = DPB_EMULATED_STRATEGY };
 
 /* Bytes a second. */
 static const struct dpb_unit rates[] = {{"kbit", 125},   {"kB", 1000},        {"Mbit", 125000},
@@ -288,9 +289,6 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
     if (!request->path)
         return dpb_usage_error(r->self, "which result or profile? give that of a run with one "
                                         "worker, or a profile's file or name");
-    if (request->n_links == 0)
-        return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
-                                        "10Gbit,50us, --links LINKS.json or --comm COMM.json");
     return DPB_OK;
 }
 
@@ -305,9 +303,18 @@ static bool is_profile(const char *path)
     return is;
 }
 
+static dpb_status has_link(const struct reading *r)
+{
+    if (r->request.n_links > 0)
+        return DPB_OK;
+    return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
+                                    "10Gbit,50us, --links LINKS.json or --comm COMM.json");
+}
+
 static dpb_status read_subject(struct reading *r)
 {
     struct dpb_predict_request *request = &r->request;
+    const char *profile = request->path;
     char why[DPB_ACCELERATOR_WHY];
     if (!is_profile(request->path)) {
         if (request->update_elements_per_s > 0)
@@ -315,9 +322,13 @@ static dpb_status read_subject(struct reading *r)
                                    "--update is a profile's: a result has measured updates");
         DPB_TRY(dpb_result_read(request->path, &r->result));
         request->result = r->result;
-        return DPB_OK;
+        if (!dpb_emulated_is(r->result))
+            return has_link(r);
+        DPB_TRY(dpb_emulated_request(r->result, request, r->words[0]));
+        profile = dpb_json_text(r->result, "config.device.profile.value", "");
     }
-    if (!dpb_accelerator_read(request->path, &r->profile, why))
+    DPB_TRY(has_link(r));
+    if (!dpb_accelerator_read(profile, &r->profile, why))
         return dpb_fail(DPB_USAGE, "%s", why);
     request->profile = &r->profile;
     return DPB_OK;

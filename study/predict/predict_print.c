@@ -114,6 +114,11 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         print_row(row, out);
         before = row;
     }
+    if (dpb_json_text(document, "run.verdict", NULL))
+        fprintf(out, "\npredicted %.4g ms, measured %.4g ms: %s\n",
+                dpb_json_number(document, "run.predicted_ns") / 1e6,
+                dpb_json_number(document, "run.measured_ns") / 1e6,
+                dpb_json_text(document, "run.verdict", "?"));
     fputs(
         "\n* fastest, within 1 %, of those that exchange\n"
         "between: by a data sheet, from a fifth of its rate and steps that spread by 4 % to its "

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
+#include "study/predict/emulated_run.h"
 #include "study/predict/network_cost.h"
 #include "study/predict/predict_worker.h"
 
@@ -140,7 +141,7 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 struct link {
     struct dpb_cost outside, inside;
     bool measured; /* TCP's rate; else the link's, by its data sheet */
-    bool inside_measured;
+    bool inside_measured, exact;
     double error, inside_error;        /* relative, of the measurements; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
@@ -260,7 +261,8 @@ static dpb_status fit_inside(const struct dpb_predict_request *request, struct l
 static dpb_status make_link(const struct dpb_predict_request *request,
                             const struct dpb_predict_link *given, struct link *link)
 {
-    *link = (struct link){.outside = given->cost, .inside = request->inside.cost};
+    *link = (struct link){
+        .exact = given->exact, .outside = given->cost, .inside = request->inside.cost};
     if (given->comm)
         DPB_TRY(fit_link(request, given, link));
     if (given->network)
@@ -284,15 +286,17 @@ static bool is_measured(const struct link *link)
 
 static json_t *link_to_json(const struct dpb_predict_link *given, const struct link *link)
 {
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name),
-                     "source", is_measured(link) ? "measured" : "data sheet",                  //
-                     "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
-                     "latency_s", dpb_json_real(link->outside.latency_s),                      //
-                     "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
-                     "workers", link->fitted ? json_real(link->workers) : json_null(),         //
-                     "error",
-                     is_measured(link) ? dpb_json_real(fmax(link->error, link->inside_error))
-                                       : json_null());
+    return json_pack(
+        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name), "source",
+        is_measured(link) ? "measured"
+        : link->exact     ? "hosts"
+                          : "data sheet",                                             //
+        "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
+        "latency_s", dpb_json_real(link->outside.latency_s),                      //
+        "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
+        "workers", link->fitted ? json_real(link->workers) : json_null(),         //
+        "error",
+        is_measured(link) ? dpb_json_real(fmax(link->error, link->inside_error)) : json_null());
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -338,7 +342,7 @@ struct band {
 static bool by_sheet(const struct dpb_prediction_case *c, const struct link *link)
 {
     return c->way != DPB_WAY_ALONE &&
-           ((dpb_predict_crosses(c) && !link->measured) ||
+           ((dpb_predict_crosses(c) && !link->measured && !link->exact) ||
             (c->per_machine > 1 && isfinite(c->inside.bytes_per_s) && !link->inside_measured));
 }
 
@@ -368,7 +372,7 @@ static dpb_status predict_band(const struct maker *maker, const struct dpb_predi
     const double outside = 1 + link->error, inside = 1 + link->inside_error;
     better_link(&better.outside, outside, link->fitted ? outside : 1);
     better_link(&better.inside, inside, inside);
-    better_link(&worse.outside, link->measured ? 1 / outside : sheet_least,
+    better_link(&worse.outside, link->measured || link->exact ? 1 / outside : sheet_least,
                 link->fitted ? 1 / outside : 1);
     better_link(&worse.inside, link->inside_measured ? 1 / inside : sheet_least, 1 / inside);
     better.compute_scale *= exp(-uncertain);
@@ -571,6 +575,9 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
         request->profile ? dpb_predict_take_profile(request->path, request->profile,
                                                     request->update_elements_per_s, &maker.worker)
                          : dpb_predict_read(request->path, request->result, &maker.worker);
+    const bool emulated = request->profile && request->result;
+    if (status == DPB_OK && emulated)
+        dpb_emulated_shape(request->result, &maker.worker);
     if (status == DPB_OK && request->delay)
         status = dpb_predict_delay(&maker.worker, request->delay);
     if (status == DPB_OK && request->codec)
@@ -580,15 +587,18 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document = json_pack(
-            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:O, s:O}", "schema",
-            "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
-            "model", dpb_json_string(maker.worker.model), "accelerator",
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:O, s:O, s:o}",
+            "schema", "dpbench.predict/1", "file", dpb_json_string(request->path), "kind",
+            maker.worker.kind, "model", dpb_json_string(maker.worker.model), "accelerator",
             text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
             "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
             "servers", (json_int_t)request->servers, "uplink",
             request->uplink > 0 ? json_real(request->uplink) : json_null(), "delay",
             text_or_null(request->delay_text), "codec", text_or_null(request->codec), "comm_cores",
-            maker.worker.helper, "links", links, "rows", maker.rows);
+            maker.worker.helper, "links", links, "rows", maker.rows, "run",
+            emulated ? dpb_emulated_verdict(request->result, &maker.worker,
+                                            json_array_get(maker.rows, 0))
+                     : json_null());
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

@@ -31,6 +31,15 @@ static int set_up(void **state)
                   "\"spread\": 0.01, \"tensors\": [{\"name\": \"b\", \"elements\": 1000, "
                   "\"ready_ns\": 500000}, {\"name\": \"a\", \"elements\": 2000, \"ready_ns\": "
                   "2000000}]}\n");
+    sandbox_write("emulated.json",
+                  "{\"schema\": \"dpbench.result/1\", \"status\": \"ok\", \"strategy\": "
+                  "{\"name\": \"ring_tcp\"}, \"world\": {\"workers\": 2, \"servers\": 0}, "
+                  "\"ranks\": [], \"batch\": {\"accumulate\": 1}, \"timing\": {\"step_ns\": "
+                  "[9000000], \"breakdown_ns\": {\"forward\": 1000000, \"backward\": 2000000, "
+                  "\"optimizer\": 0}}, \"config\": {\"run\": {\"delay\": {\"value\": \"none\"}}, "
+                  "\"comm\": {\"bucket\": {\"value\": 4194304}, \"gradient\": {\"value\": "
+                  "\"auto\"}, \"codec\": {\"value\": \"none\"}}, \"device\": {\"name\": "
+                  "{\"value\": \"emulated\"}, \"profile\": {\"value\": \"v100.json\"}}}}\n");
     sandbox_write("bad.json", "{\"schema\": \"dpbench.profile/1\"}\n");
     sandbox_write("sweep.json", "{\"schema\": \"dpbench.sweep/1\"}\n");
     sandbox_write("sharded.json",
@@ -99,6 +108,16 @@ TEST(test_profile)
     assert_true(json_number_at(command.json, "uplink") == 4);
 }
 
+/* The profile that the run names, and the run's own workers. */
+TEST(test_emulated)
+{
+    struct command command;
+    run(&command, 0, "emulated.json --link 1Gbit,50us");
+    expect_line(command.out, "^ +2 ring_tcp");
+    expect_line(command.out,
+                "^predicted 3\\.[0-9]+ ms, measured 9 ms: the network, not the strategy$");
+}
+
 TEST(test_refusals)
 {
     static const struct {
@@ -131,6 +150,8 @@ TEST(test_refusals)
         {"v100.json --link 1Gbit,50us --codec none,shm.json", "no speed of codec 'none'"},
         {"v100.json --link 1Gbit,50us --codec topk,shm.json --strategies hierarchical",
          "does not apply here with --codec"},
+        {"emulated.json", "over which link did the run go?"},
+        {"emulated.json --link 1Gbit,50us --workers 4", "leave --workers"},
         {"v100.json --link 1Gbit,50us --delay long", "'long' is none of: none, constant(20 ms)"},
         {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
         {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},
