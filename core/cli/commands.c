@@ -35,7 +35,8 @@ const struct dpb_command dpb_commands[] = {
      "--comm COMM.json "
      "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "
      "[--per-machine N --inside RATE,LATENCY | COMM.json] [--servers N] [--host RATE,TIME] "
-     "[--update RATE] [--json]",
+     "[--uplink RATIO:1] [--delay DELAY] [--codec NAME,COMM.json] [--update RATE] "
+     "[--json]",
      "from a run of one worker or an accelerator's profile, the step of many, by strategy, link, "
      "bucket and batch"},
     {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",

@@ -10,17 +10,21 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "lib/accelerator/accelerator.h"
+#include "plan/delay.h"
 #include "study/document/read.h"
+#include "study/predict/emulated_run.h"
 #include "study/predict/predict_report.h"
 
-enum { WORD = 64 };
+enum { WORD = DPB_EMULATED_STRATEGY };
 
 struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
     struct dpb_accelerator profile;               /* @owned; zeros: the subject is a result */
-    json_t *result, *files[DPB_PREDICT_LIST + 1]; /* @owned; the last one: of --inside */
-    char words[DPB_PREDICT_LIST][WORD];           /* of --strategies */
+    struct dpb_delay delay;                       /* @owned */
+    json_t *result, *files[DPB_PREDICT_LIST + 2]; /* @owned; the last: of --inside, of --codec */
+    char codec[WORD];
+    char words[DPB_PREDICT_LIST][WORD]; /* of --strategies */
     bool json;
 };
 
@@ -154,6 +158,23 @@ static dpb_status take_inside(struct reading *r, const char *option, const char 
     return DPB_OK;
 }
 
+/* NAME,COMM.json */
+static dpb_status take_codec(struct reading *r, const char *option, const char *text)
+{
+    json_t **file = &r->files[DPB_PREDICT_LIST + 1];
+    const char *path = next_word(text, r->codec);
+    if (!path || *path == '\0')
+        return dpb_usage_error(r->self,
+                               "%s: '%s' is not NAME,COMM.json: a codec, and a document of "
+                               "`dpbench comm --output` that has its speed",
+                               option, text);
+    json_decref(*file); /* of an earlier --codec */
+    DPB_TRY(read_document(option, path, "comm", file));
+    r->request.codec = r->codec;
+    r->request.codec_comm = *file;
+    return DPB_OK;
+}
+
 static dpb_status add_link(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_request *request = &r->request;
@@ -168,6 +189,31 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     request->links[n].cost.bytes_per_s = INFINITY;
     DPB_TRY(read_document(option, text, network ? "links network" : "comm", &r->files[n]));
     *(network ? &request->links[n].network : &request->links[n].comm) = r->files[n];
+    return DPB_OK;
+}
+
+/* The words of run.delay. */
+static dpb_status parse_delay(struct reading *r, const char *option, const char *text)
+{
+    dpb_delay_destroy(&r->delay); /* of an earlier --delay */
+    DPB_TRY(dpb_delay_make(text, option, "all", option, 1, 0, &r->delay));
+    const bool none = r->delay.kind == DPB_DELAY_NONE;
+    r->request.delay = none ? NULL : &r->delay;
+    r->request.delay_text = none ? NULL : text;
+    return DPB_OK;
+}
+
+/* "2:1" */
+static dpb_status parse_uplink(struct reading *r, const char *option, const char *text)
+{
+    char ratio[WORD];
+    const char *colon = strchr(text, ':');
+    if (!colon || strcmp(colon, ":1") != 0 || (size_t)(colon - text) >= sizeof ratio)
+        return dpb_usage_error(r->self, "%s: '%s' is not RATIO:1: write it as in 2:1", option,
+                               text);
+    snprintf(ratio, sizeof ratio, "%.*s", (int)(colon - text), text);
+    if (dpb_parse_real(ratio, &r->request.uplink) != DPB_PARSED || !(r->request.uplink >= 1))
+        return dpb_usage_error(r->self, "%s: '%s' is no ratio of 1 or more", option, text);
     return DPB_OK;
 }
 
@@ -205,6 +251,12 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
+    if (strcmp(option, "--codec") == 0)
+        return take_codec(r, option, text);
+    if (strcmp(option, "--delay") == 0)
+        return parse_delay(r, option, text);
+    if (strcmp(option, "--uplink") == 0)
+        return parse_uplink(r, option, text);
     if (strcmp(option, "--update") == 0)
         return parse_update(r, option, text);
     if (strcmp(option, "--inside") == 0)
@@ -232,9 +284,6 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
     if (!request->path)
         return dpb_usage_error(r->self, "which result or profile? give that of a run with one "
                                         "worker, or a profile's file or name");
-    if (request->n_links == 0)
-        return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
-                                        "10Gbit,50us, --links LINKS.json or --comm COMM.json");
     return DPB_OK;
 }
 
@@ -249,9 +298,18 @@ static bool is_profile(const char *path)
     return is;
 }
 
+static dpb_status has_link(const struct reading *r)
+{
+    if (r->request.n_links > 0)
+        return DPB_OK;
+    return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
+                                    "10Gbit,50us, --links LINKS.json or --comm COMM.json");
+}
+
 static dpb_status read_subject(struct reading *r)
 {
     struct dpb_predict_request *request = &r->request;
+    const char *profile = request->path;
     char why[DPB_ACCELERATOR_WHY];
     if (!is_profile(request->path)) {
         if (request->update_elements_per_s > 0)
@@ -259,9 +317,13 @@ static dpb_status read_subject(struct reading *r)
                                    "--update is a profile's: a result has measured updates");
         DPB_TRY(dpb_result_read(request->path, &r->result));
         request->result = r->result;
-        return DPB_OK;
+        if (!dpb_emulated_is(r->result))
+            return has_link(r);
+        DPB_TRY(dpb_emulated_request(r->result, request, r->words[0]));
+        profile = dpb_json_text(r->result, "config.device.profile.value", "");
     }
-    if (!dpb_accelerator_read(request->path, &r->profile, why))
+    DPB_TRY(has_link(r));
+    if (!dpb_accelerator_read(profile, &r->profile, why))
         return dpb_fail(DPB_USAGE, "%s", why);
     request->profile = &r->profile;
     return DPB_OK;
@@ -288,6 +350,7 @@ static int command_predict(const struct dpb_command *self, int argc, char **argv
     DPB_THEN(status, predict(&r));
     json_decref(r.result);
     dpb_accelerator_release(&r.profile);
+    dpb_delay_destroy(&r.delay);
     for (size_t i = 0; i < sizeof r.files / sizeof r.files[0]; i++)
         json_decref(r.files[i]);
     return dpb_status_exit_code(status);

@@ -32,9 +32,20 @@ static uint32_t machines_of(const struct dpb_prediction_case *c)
     return (c->workers + c->per_machine - 1) / c->per_machine;
 }
 
+static bool has_servers(const struct dpb_prediction_case *c)
+{
+    return c->way == DPB_WAY_SERVERS || c->way == DPB_WAY_LOCAL_SERVERS;
+}
+
+/* The devices exchange by themselves. */
+static bool on_devices(const struct dpb_prediction_case *c)
+{
+    return c->way == DPB_WAY_NCCL || c->way == DPB_WAY_REPLICATED;
+}
+
 bool dpb_predict_crosses(const struct dpb_prediction_case *c)
 {
-    return machines_of(c) > 1 || (c->way == DPB_WAY_SERVERS && c->servers > 0 && c->workers > 1);
+    return machines_of(c) > 1 || (has_servers(c) && c->servers > 0 && c->workers > 1);
 }
 
 static double seconds_of(double bytes, const struct dpb_cost *cost)
@@ -82,6 +93,15 @@ static struct stage by_link(const struct dpb_prediction_case *c, double own_byte
                           .resource = resource};
 }
 
+/* The stage's service takes no less than the cable between the halves for what crosses each way. */
+static void cross(const struct dpb_prediction_case *c, double n_hosts, double bytes,
+                  struct stage *stage)
+{
+    if (c->uplink > 0)
+        stage->service_s =
+            fmax(stage->service_s, bytes * c->uplink / (n_hosts / 2 * c->outside.bytes_per_s));
+}
+
 /* A round of a ring whose workers exchange `bytes`. */
 static struct stage ring_round(const struct dpb_prediction_case *c, double bytes)
 {
@@ -89,6 +109,7 @@ static struct stage ring_round(const struct dpb_prediction_case *c, double bytes
     if (machines_of(c) == 1)
         return by_memory(c, share);
     struct stage round = by_link(c, share, 1, share, LINK);
+    cross(c, machines_of(c), share, &round);
     if (c->per_machine > 1) {
         /* A part on its way round meets both kinds of hops, and none overtakes the slower kind. */
         const double across = (double)machines_of(c) / c->workers;
@@ -101,10 +122,27 @@ static struct stage ring_round(const struct dpb_prediction_case *c, double bytes
     return round;
 }
 
+/* Whole messages go to all workers, each of which decodes all; or they are summed as gradients. */
+static void plan_coded_ring(const struct dpb_prediction_case *c, double bytes, uint32_t most,
+                            struct plan *plan)
+{
+    const bool sums = isnan(c->codec.decode_bytes_per_s);
+    const double message = bytes * c->codec.ratio;
+    const struct stage round = ring_round(c, sums ? message : message * c->workers);
+    add_rounds(plan, (sums ? 2 : 1) * (c->workers - 1), most, &round);
+    plan->stages[0].work_s += bytes / c->codec.encode_bytes_per_s;
+    if (!sums)
+        plan->update_s += c->workers * bytes / c->codec.decode_bytes_per_s;
+}
+
 static void plan_ring(const struct dpb_prediction_case *c, double bytes, uint32_t most,
                       struct plan *plan)
 {
     const uint32_t n_rounds = c->workers - 1;
+    if (c->codec.ratio > 0) {
+        plan_coded_ring(c, bytes, most, plan);
+        return;
+    }
     const struct stage round = ring_round(c, bytes);
     if (c->shard == 0) {
         add_rounds(plan, 2 * n_rounds, most, &round);
@@ -123,7 +161,8 @@ static void plan_hierarchical(const struct dpb_prediction_case *c, double bytes,
     const uint32_t h = machines_of(c),
                    l = c->workers < c->per_machine ? c->workers : c->per_machine;
     const struct stage inside = by_memory(c, bytes * (l - 1) / l);
-    const struct stage round = by_link(c, bytes / h / l, 1, bytes / h, LINK);
+    struct stage round = by_link(c, bytes / h / l, 1, bytes / h, LINK);
+    cross(c, h, bytes / h, &round);
     if (l > 1)
         add_rounds(plan, 1, 1, &inside);
     if (h > 1)
@@ -132,18 +171,36 @@ static void plan_hierarchical(const struct dpb_prediction_case *c, double bytes,
         add_rounds(plan, 1, 1, &inside);
 }
 
+/* Pushed gradients become messages. */
+static void encode(const struct dpb_prediction_case *c, double bytes, struct stage *push)
+{
+    if (c->codec.ratio == 0)
+        return;
+    push->work_s += bytes / c->codec.encode_bytes_per_s;
+    push->service_s *= c->codec.ratio;
+}
+
+static double decode_s(const struct dpb_prediction_case *c, double bytes)
+{
+    return c->codec.ratio > 0 ? bytes / c->codec.decode_bytes_per_s : 0;
+}
+
 /* Shards: each worker is a server of 1/W of every bucket; pushes and pulls share its link. */
 static void plan_shards(const struct dpb_prediction_case *c, double bytes, double update_s,
                         struct plan *plan)
 {
     const uint32_t w = c->workers, l = w < c->per_machine ? w : c->per_machine;
     const double own = bytes * (w - l) / w, near = bytes * (l - 1) / w;
+    const double h = machines_of(c), a = floor(h / 2), b = h - a;
     struct stage push = by_link(c, own, w - l, l * own, LINK);
+    cross(c, h, a * b * l * l * bytes / w, &push);
     if (w == l) /* none is elsewhere */
         push = (struct stage){.latency_s = c->inside.latency_s};
     push.work_s += seconds_of(near, &c->inside);
     struct stage pull = push;
     pull.work_s += update_s / w;
+    encode(c, bytes, &push);
+    pull.work_s += decode_s(c, bytes);
     add_rounds(plan, 1, 1, &push);
     add_rounds(plan, 1, 1, &pull);
     plan->update_s = 0;
@@ -156,15 +213,71 @@ static void plan_servers(const struct dpb_prediction_case *c, double bytes, doub
     const uint32_t w = c->workers, l = w < c->per_machine ? w : c->per_machine;
     const double k = c->servers;
     const double incast = fmax(l * bytes, w * bytes / k);
-    const struct stage push = by_link(c, bytes, k, incast, LINK);
-    const struct stage serve = {.service_s = update_s / k + seconds_of(w * bytes / k, &c->host) +
+    const double h = machines_of(c), n = h + k, half = floor(n / 2);
+    const double a = fmin(h, half), k_a = half - a; /* in the first half: machines, servers */
+    const double crossing = l * bytes * fmax(a * (k - k_a), (h - a) * k_a) / k;
+    struct stage push = by_link(c, bytes, k, incast, LINK);
+    encode(c, bytes, &push);
+    const struct stage serve = {.service_s = update_s / k + decode_s(c, w * bytes / k) +
+                                             seconds_of(w * bytes / k, &c->host) +
                                              w * c->host.latency_s,
                                 .resource = SERVER};
-    const struct stage pull = by_link(c, 0, 0, incast, LINK_BACK);
+    struct stage pull = by_link(c, 0, 0, incast, LINK_BACK);
+    cross(c, n, crossing * (c->codec.ratio > 0 ? c->codec.ratio : 1), &push);
+    cross(c, n, crossing, &pull);
     add_rounds(plan, 1, 1, &push);
     add_rounds(plan, 1, 1, &serve);
     add_rounds(plan, 1, 1, &pull);
     plan->update_s = 0;
+}
+
+/* A machine is one worker of the servers', between two passes over its memory. */
+static void plan_local_servers(const struct dpb_prediction_case *c, double bytes, double update_s,
+                               struct plan *plan)
+{
+    const uint32_t l = c->workers < c->per_machine ? c->workers : c->per_machine;
+    const struct stage inside = by_memory(c, bytes * (l - 1) / l);
+    struct dpb_prediction_case machines = *c;
+    machines.workers = machines_of(c);
+    machines.per_machine = 1;
+    add_rounds(plan, 1, 1, &inside);
+    if (c->servers > 0)
+        plan_servers(&machines, bytes, update_s, plan);
+    else if (machines.workers > 1)
+        plan_shards(&machines, bytes, update_s, plan);
+    add_rounds(plan, 1, 1, &inside);
+}
+
+/* Up and back: each half of the bytes and of the latencies. The slowest link sets the pace. */
+static void plan_nccl(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
+{
+    const uint32_t w = c->workers, h = machines_of(c), l = w < c->per_machine ? w : c->per_machine;
+    struct stage pace = {.service_s = l > 1 ? seconds_of(bytes, &c->inside) : 0, .resource = LINK};
+    if (h > 1) {
+        pace.service_s = fmax(pace.service_s, seconds_of(bytes, &c->outside));
+        cross(c, h, bytes, &pace);
+    }
+    const double across = h > 1 ? h : 0;
+    struct stage ring = pace, tree = pace;
+    ring.service_s *= (w - 1.0) / w;
+    ring.latency_s =
+        fmax(0, w - 1 - across) * c->inside.latency_s + fmin(w - 1, across) * c->outside.latency_s;
+    tree.latency_s = (l - 1) * c->inside.latency_s + ceil(log2(h)) * c->outside.latency_s;
+    add_rounds(plan, 2, 2,
+               ring.service_s + ring.latency_s <= tree.service_s + tree.latency_s ? &ring : &tree);
+}
+
+/* An owner receives all of a bucket's copies over its link, and the others then read the sum. Its
+ * link is busy with 1 of W buckets. */
+static void plan_replicated(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
+{
+    const double w = c->workers, bucket_s = seconds_of((w - 1) * bytes, &c->inside);
+    struct stage way = {.service_s = bucket_s / w,
+                        .latency_s = bucket_s * (w - 1) / w + c->inside.latency_s,
+                        .resource = LINK};
+    add_rounds(plan, 1, 1, &way);
+    way.resource = LINK_BACK;
+    add_rounds(plan, 1, 1, &way);
 }
 
 static void plan_memory(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
@@ -196,6 +309,12 @@ static struct plan plan_of(const struct dpb_measured *measured, const struct dpb
         plan_shards(c, bytes, update_s, &plan);
     else if (c->way == DPB_WAY_SERVERS)
         plan_servers(c, bytes, update_s, &plan);
+    else if (c->way == DPB_WAY_LOCAL_SERVERS)
+        plan_local_servers(c, bytes, update_s, &plan);
+    else if (c->way == DPB_WAY_NCCL)
+        plan_nccl(c, bytes, &plan);
+    else if (c->way == DPB_WAY_REPLICATED)
+        plan_replicated(c, bytes, &plan);
     else
         plan_memory(c, bytes, &plan);
     return plan;
@@ -255,7 +374,7 @@ static struct flight pop(struct simulation *s)
 /* When the thread that communicates is free. Where nothing is exchanged, the loop's updates. */
 static double *thread_of(struct simulation *s, const struct plan *plan)
 {
-    return s->c->helper && plan->n_stages > 0 ? &s->helper_s : &s->now_s;
+    return (s->c->helper || on_devices(s->c)) && plan->n_stages > 0 ? &s->helper_s : &s->now_s;
 }
 
 /* A bucket's next stage, or its end. */
@@ -310,7 +429,7 @@ static void run(struct simulation *s, const struct dpb_measured *measured, doubl
 }
 
 dpb_status dpb_predict_step(const struct dpb_measured *measured,
-                            const struct dpb_prediction_case *c, double factor,
+                            const struct dpb_prediction_case *c, double factor, double delay_s,
                             struct dpb_predicted *predicted)
 {
     const double bytes = measured->ready_bytes[measured->n_ready - 1];
@@ -320,7 +439,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
                         "%.0f buckets of %.0f bytes are more than the %d that predict simulates: "
                         "give larger --buckets",
                         n, c->bucket_bytes, DPB_PREDICT_BUCKETS);
-    struct simulation s = {.c = c, .n_buckets = n < 1 ? 1 : (size_t)n};
+    struct simulation s = {.c = c, .now_s = delay_s, .n_buckets = n < 1 ? 1 : (size_t)n};
     const double last_bytes = bytes - (double)(s.n_buckets - 1) * c->bucket_bytes;
     s.whole = plan_of(measured, c, fmin(c->bucket_bytes, bytes), s.n_buckets);
     s.last = plan_of(measured, c, last_bytes, s.n_buckets);
@@ -328,12 +447,14 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     DPB_TRY(dpb_allocated(s.heap));
     run(&s, measured, scale);
     free(s.heap);
-    const bool updates = c->way != DPB_WAY_SERVERS || c->servers == 0 || c->workers == 1;
-    const bool shares = c->way == DPB_WAY_SERVERS || c->shard > 0;
-    const double share = shares && updates ? 1.0 / c->workers : updates;
+    const bool updates = !has_servers(c) || c->servers == 0 || c->workers == 1;
+    const double sharers = c->way == DPB_WAY_LOCAL_SERVERS             ? machines_of(c)
+                           : c->way == DPB_WAY_SERVERS || c->shard > 0 ? c->workers
+                                                                       : 1;
+    const double share = updates ? 1 / sharers : 0;
     predicted->step_s = fmax(s.now_s, s.done_s);
     predicted->own_s =
-        fmin(scale * measured->compute_s + share * measured->update_s, predicted->step_s);
+        fmin(delay_s + scale * measured->compute_s + share * measured->update_s, predicted->step_s);
     predicted->exposed_s = predicted->step_s - predicted->own_s;
     return DPB_OK;
 }
@@ -349,8 +470,17 @@ static struct dpb_predicted between(const struct dpb_predicted *a, const struct 
                                       a->exposed_s + share * (b->exposed_s - a->exposed_s)};
 }
 
+/* The own time of the i-th step, without its update. */
+static double length_of(const struct dpb_measured *measured, const struct dpb_prediction_case *c,
+                        size_t i)
+{
+    return measured->factors[i] * c->compute_scale * measured->compute_s +
+           (measured->delays_s ? measured->delays_s[i] : 0);
+}
+
 /* The simulated steps at `n` of the factors; those between are interpolated. */
 static struct dpb_predicted at_factor(const struct dpb_measured *measured,
+                                      const struct dpb_prediction_case *c,
                                       const struct dpb_predicted *grid, const size_t *index,
                                       size_t n, size_t i)
 {
@@ -359,9 +489,10 @@ static struct dpb_predicted at_factor(const struct dpb_measured *measured,
         g++;
     if (g + 1 == n || i == index[g])
         return grid[g];
-    const double low = measured->factors[index[g]], high = measured->factors[index[g + 1]];
+    const double low = length_of(measured, c, index[g]),
+                 high = length_of(measured, c, index[g + 1]);
     return between(&grid[g], &grid[g + 1],
-                   high > low ? (measured->factors[i] - low) / (high - low) : 0);
+                   high > low ? (length_of(measured, c, i) - low) / (high - low) : 0);
 }
 
 dpb_status dpb_predict_mean(const struct dpb_measured *measured,
@@ -374,13 +505,14 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
     const bool draws_one = together || c->way == DPB_WAY_ALONE;
     for (size_t g = 0; g < n_grid; g++) {
         index[g] = n_grid == 1 ? 0 : g * (n - 1) / (n_grid - 1);
-        DPB_TRY(dpb_predict_step(measured, c, measured->factors[index[g]], &grid[g]));
+        DPB_TRY(dpb_predict_step(measured, c, measured->factors[index[g]],
+                                 measured->delays_s ? measured->delays_s[index[g]] : 0, &grid[g]));
     }
     const double power = draws_one ? 1 : c->workers;
     for (size_t i = 0; i < n; i++) {
         const double weight =
             pow((double)(i + 1) / (double)n, power) - pow((double)i / (double)n, power);
-        const struct dpb_predicted one = at_factor(measured, grid, index, n_grid, i);
+        const struct dpb_predicted one = at_factor(measured, c, grid, index, n_grid, i);
         sum.step_s += weight * one.step_s;
         sum.own_s += weight * one.own_s;
         sum.exposed_s += weight * one.exposed_s;
@@ -434,6 +566,9 @@ double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_
     double work_s = 0, busiest_s = 0, busy_s[RESOURCES] = {0};
     idle.update_s = 0;
     bare.host = (struct dpb_cost){.bytes_per_s = INFINITY};
+    bare.codec.encode_bytes_per_s = INFINITY;
+    if (!isnan(bare.codec.decode_bytes_per_s))
+        bare.codec.decode_bytes_per_s = INFINITY;
     const struct plan plan = plan_of(&idle, &bare, measured->ready_bytes[measured->n_ready - 1], 1);
     for (uint32_t i = 0; i < plan.n_stages; i++) {
         work_s += plan.stages[i].work_s;

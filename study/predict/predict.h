@@ -10,6 +10,11 @@
  * Without a core for communication the thread looks after the exchange between backward's layers
  * and after backward. With one, a second thread does so at once.
  *
+ * NCCL exchanges by a ring or by two trees (Sanders, Speck, Traff: Two-tree algorithms for full
+ * bandwidth broadcast, reduction and scan. Parallel Computing 35(12), 2009), here whichever is
+ * faster for a bucket by latency and bandwidth alone. That is its published algorithm, not its code:
+ * no channels, no protocols, no kernels.
+ *
  * Costs per stage: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations
  * in MPICH. IJHPCA 19(1), 2005 (ring); docs/predicting.md (all).
  */
@@ -30,10 +35,13 @@ enum {
 /* How a strategy exchanges. */
 enum dpb_way {
     DPB_WAY_ALONE,
-    DPB_WAY_MEMORY,       /* each worker sums its slice of every bucket in its peers' memory */
-    DPB_WAY_RING,         /* all workers, machine by machine */
-    DPB_WAY_HIERARCHICAL, /* within machines by memory, across by rings of equal places */
-    DPB_WAY_SERVERS       /* parameter servers: processes on machines of their own, or shards */
+    DPB_WAY_MEMORY,        /* each worker sums its slice of every bucket in its peers' memory */
+    DPB_WAY_RING,          /* all workers, machine by machine */
+    DPB_WAY_HIERARCHICAL,  /* within machines by memory, across by rings of equal places */
+    DPB_WAY_SERVERS,       /* parameter servers: processes on machines of their own, or shards */
+    DPB_WAY_LOCAL_SERVERS, /* the same, after each machine's workers have summed in its memory */
+    DPB_WAY_NCCL,          /* a ring or two trees, on the devices */
+    DPB_WAY_REPLICATED     /* within a machine: bucket i is summed on worker i mod W, copied back */
 };
 
 /* A machine's connection, both ways at once; or, within a machine, a worker's. */
@@ -45,11 +53,30 @@ struct dpb_cost {
 struct dpb_measured {
     const double *ready_s, *ready_bytes; /* gradients are final: both rise; [n_ready], >= 1 */
     size_t n_ready;
-    double compute_s;      /* until backward's end: >= the last ready_s */
-    double backward_s;     /* of compute_s; NAN: unknown */
-    double update_s;       /* the optimizer, for all of the model */
-    const double *factors; /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
+    double compute_s;       /* until backward's end: >= the last ready_s */
+    double backward_s;      /* of compute_s; NAN: unknown */
+    double update_s;        /* the optimizer, for all of the model */
+    const double *factors;  /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
+    const double *delays_s; /* of these steps, before backward, rising; [n_factors]; NULL: none */
     size_t n_factors;
+};
+
+/*
+ * uplink: N hosts, server processes behind the workers' machines, are two halves. Between the halves
+ * a cable carries N/2 x rate / R, each way. What crosses the cable each way takes at least its bytes
+ * over that; B bytes of a bucket, W workers, L a machine, H machines, a and b of them in the halves:
+ *
+ *     a ring in the order of ranks, hierarchical   as much as a link, since one hop crosses each way
+ *     servers in the workers                       a b L^2 B / W, pushed, and as much pulled
+ *     k server processes                           pushed to those of the other half:
+ *                                                  a L B k_b / k, and b L B k_a / k the other way
+ *
+ * So at R = 2 a ring of four hosts or more loses nothing, and servers do.
+ */
+struct dpb_codec_cost {
+    double ratio; /* bytes of a message over those of gradients */
+    double encode_bytes_per_s,
+        decode_bytes_per_s; /* of gradients; decode NAN: messages are summed */
 };
 
 struct dpb_prediction_case {
@@ -60,8 +87,10 @@ struct dpb_prediction_case {
     struct dpb_cost
         host;    /* the worker's thread, for the bytes and for each message that it sends */
     bool helper; /* a core for communication */
-    double compute_scale; /* of all of the worker's own times but update_s */
-    double shard;         /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
+    double compute_scale;        /* of all of the worker's own times but update_s */
+    struct dpb_codec_cost codec; /* RING, SERVERS; ratio 0: none */
+    double uplink;               /* R of R:1; 0: every link may be full at once */
+    double shard; /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
                      gradients; 0: without shards */
 };
 
@@ -75,10 +104,10 @@ struct dpb_predicted {
     double exposed_s; /* the rest: computing waits for the exchange */
 };
 
-/* One step, in which the slowest worker's computing takes `factor` of the mean. DPB_USAGE: more
+/* One step, in which the slowest worker's computing takes `factor` of the mean, and waits delay_s. DPB_USAGE: more
  * buckets than DPB_PREDICT_BUCKETS; DPB_NO_MEMORY. */
 dpb_status dpb_predict_step(const struct dpb_measured *measured,
-                            const struct dpb_prediction_case *c, double factor,
+                            const struct dpb_prediction_case *c, double factor, double delay_s,
                             struct dpb_predicted *predicted);
 
 /*

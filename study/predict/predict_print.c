@@ -93,6 +93,13 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
     if (dpb_json_number(document, "worker.steps") > 0)
         fprintf(out, "; %.0f steps", dpb_json_number(document, "worker.steps"));
     fprintf(out, "\n");
+    if (dpb_json_text(document, "delay", NULL))
+        fprintf(out, "delay of each worker's step: %s, a mean of %.4g ms\n",
+                dpb_json_text(document, "delay", "?"),
+                dpb_json_number(document, "worker.delay_ns") / 1e6);
+    if (dpb_json_text(document, "codec", NULL))
+        fprintf(out, "codec %s, encoded and decoded at the speed of a core\n",
+                dpb_json_text(document, "codec", "?"));
     if (dpb_json_text(document, "source", NULL))
         fprintf(out, "source: %s\n", dpb_json_text(document, "source", "?"));
     if (dpb_json_is(document, "worker.ready", "even"))
@@ -107,6 +114,11 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         print_row(row, out);
         before = row;
     }
+    if (dpb_json_text(document, "run.verdict", NULL))
+        fprintf(out, "\npredicted %.4g ms, measured %.4g ms: %s\n",
+                dpb_json_number(document, "run.predicted_ns") / 1e6,
+                dpb_json_number(document, "run.measured_ns") / 1e6,
+                dpb_json_text(document, "run.verdict", "?"));
     fputs(
         "\n* fastest, within 1 %, of those that exchange\n"
         "between: by a data sheet, from a fifth of its rate and steps that spread by 4 % to its "
@@ -115,6 +127,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
         "the other control says 100 % in each row\n"
         "least Gbit/s: the slowest link at which at most 5 % of the step is exposed\n"
         "beyond: inputs that were not measured: batch, workers, bucket, strategy; steps: fewer "
-        "steps were timed than there are workers\n",
+        "steps were timed than there are workers; model: a published algorithm, which no run of "
+        "ours has confirmed\n",
         out);
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
+#include "study/predict/emulated_run.h"
 #include "study/predict/network_cost.h"
 #include "study/predict/predict_worker.h"
 
@@ -23,16 +24,20 @@ static const struct strategy {
     const char *name;
     enum dpb_way way;
     bool tcp, sharded; /* sharded: with comm.shard = optimizer */
+    bool model;        /* predicted by a published algorithm, never compared with our runs */
 } strategies[] = {
-    {"independent", DPB_WAY_ALONE, false, false},
-    {"shm", DPB_WAY_MEMORY, false, false},
-    {"ring_tcp", DPB_WAY_RING, true, false},
-    {"ring_verbs", DPB_WAY_RING, false, false},
-    {"ps_cpu", DPB_WAY_SERVERS, true, false},
-    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false},
-    {"shm/shard", DPB_WAY_MEMORY, false, true},
-    {"ring_tcp/shard", DPB_WAY_RING, true, true},
-    {"ring_verbs/shard", DPB_WAY_RING, false, true},
+    {"independent", DPB_WAY_ALONE, false, false, false},
+    {"shm", DPB_WAY_MEMORY, false, false, false},
+    {"ring_tcp", DPB_WAY_RING, true, false, false},
+    {"ring_verbs", DPB_WAY_RING, false, false, false},
+    {"ps_cpu", DPB_WAY_SERVERS, true, false, false},
+    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false, false},
+    {"shm/shard", DPB_WAY_MEMORY, false, true, false},
+    {"ring_tcp/shard", DPB_WAY_RING, true, true, false},
+    {"ring_verbs/shard", DPB_WAY_RING, false, true, false},
+    {"ps_cpu/local", DPB_WAY_LOCAL_SERVERS, true, false, true},
+    {"nccl", DPB_WAY_NCCL, false, false, true},
+    {"replicated", DPB_WAY_REPLICATED, false, false, true},
 };
 enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -40,6 +45,7 @@ enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 struct maker {
     const struct dpb_predict_request *request;
     struct dpb_predict_worker worker;
+    struct dpb_codec_cost codec;
     const struct strategy *chosen[DPB_PREDICT_LIST];
     size_t n_chosen;
     json_t *rows;
@@ -63,19 +69,20 @@ static dpb_status refuse_strategy(const char *name)
     const char *near = dpb_did_you_mean(name, names);
     return dpb_fail(DPB_USAGE,
                     "predict has no model of strategy '%s'%s%s%s: it has independent, shm, "
-                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, and with comm.shard = optimizer "
-                    "shm/shard, ring_tcp/shard, ring_verbs/shard. Asynchronous and averaging "
-                    "strategies, and those whose library chooses how to exchange, can only be "
-                    "measured",
+                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, with comm.shard = optimizer "
+                    "shm/shard, ring_tcp/shard, ring_verbs/shard, and as published algorithms "
+                    "nccl, replicated, ps_cpu/local. Asynchronous and averaging strategies have no "
+                    "step of all workers to predict; they, gloo and mpi can only be measured",
                     name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-/* All but strategies over RDMA, whose links differ from TCP's, and strategies with shards. */
+/* All but strategies over RDMA, whose links differ from TCP's, strategies with shards, and models. */
 static dpb_status choose_strategies(struct maker *maker)
 {
     const struct dpb_predict_request *request = maker->request;
     for (size_t i = 0; i < N_STRATEGIES && request->n_strategies == 0; i++)
-        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded)
+        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded &&
+            !strategies[i].model)
             maker->chosen[maker->n_chosen++] = &strategies[i];
     for (size_t i = 0; i < request->n_strategies; i++) {
         const struct strategy *strategy = find_strategy(request->strategies[i]);
@@ -86,15 +93,45 @@ static dpb_status choose_strategies(struct maker *maker)
     return DPB_OK;
 }
 
+/* By the speed of one core, as `dpbench comm` measured it. */
+static dpb_status read_codec(struct maker *maker)
+{
+    const struct dpb_predict_request *request = maker->request;
+    dpb_each_item(json_object_get(request->codec_comm, "codecs"), i, codec) {
+        if (!dpb_json_is(codec, "name", request->codec))
+            continue;
+        maker->codec = (struct dpb_codec_cost){
+            .ratio = dpb_json_number(codec, "ratio"),
+            .encode_bytes_per_s = 1e9 * dpb_json_number(codec, "encode_gb_per_s"),
+            .decode_bytes_per_s = 1e9 * dpb_json_number(codec, "decode_gb_per_s")};
+        if (maker->codec.ratio > 0 && maker->codec.encode_bytes_per_s > 0)
+            return DPB_OK;
+    }
+    return dpb_fail(DPB_USAGE,
+                    "--codec: the document has no speed of codec '%s': measure it by `dpbench comm "
+                    "comm.name=ring_tcp --output COMM.json`, with comm_test.codecs = yes",
+                    request->codec);
+}
+
+/* Only these have a model of messages. A codec that sums its messages has no servers. */
+static bool carries(const struct strategy *strategy, const struct dpb_prediction_case *c)
+{
+    return c->codec.ratio == 0 || strategy->way == DPB_WAY_ALONE ||
+           (strategy->way == DPB_WAY_RING && !strategy->sharded) ||
+           (strategy->way == DPB_WAY_SERVERS && !isnan(c->codec.decode_bytes_per_s));
+}
+
 /* Whether the strategy can run so, and is not the same as another of the table. A link measured
  * within a machine says nothing of links between machines. */
 static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
 {
-    if (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
-        !isfinite(c->outside.bytes_per_s))
+    if (!carries(strategy, c) || (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
+                                  !isfinite(c->outside.bytes_per_s)))
         return false;
-    if (strategy->way == DPB_WAY_MEMORY)
+    if (strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED)
         return c->workers <= c->per_machine;
+    if (strategy->way == DPB_WAY_LOCAL_SERVERS)
+        return c->per_machine > 1 && dpb_predict_crosses(c);
     return strategy->way != DPB_WAY_HIERARCHICAL ||
            (c->per_machine > 1 && c->workers > c->per_machine);
 }
@@ -104,7 +141,7 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 struct link {
     struct dpb_cost outside, inside;
     bool measured; /* TCP's rate; else the link's, by its data sheet */
-    bool inside_measured;
+    bool inside_measured, exact;
     double error, inside_error;        /* relative, of the measurements; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
@@ -144,7 +181,8 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
             given->name);
     link->workers = dpb_json_number(given->comm, "world.workers");
     const double servers = dpb_json_number(given->comm, "world.servers");
-    if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
+    if (link->fitted->way == DPB_WAY_ALONE || link->fitted->model ||
+        link->fitted->way == DPB_WAY_HIERARCHICAL ||
         !(link->workers >= 2 && link->workers <= DPB_PREDICT_WORKERS) ||
         !(servers >= 0 && servers <= DPB_PREDICT_WORKERS))
         return dpb_fail(DPB_USAGE,
@@ -223,7 +261,8 @@ static dpb_status fit_inside(const struct dpb_predict_request *request, struct l
 static dpb_status make_link(const struct dpb_predict_request *request,
                             const struct dpb_predict_link *given, struct link *link)
 {
-    *link = (struct link){.outside = given->cost, .inside = request->inside.cost};
+    *link = (struct link){
+        .exact = given->exact, .outside = given->cost, .inside = request->inside.cost};
     if (given->comm)
         DPB_TRY(fit_link(request, given, link));
     if (given->network)
@@ -247,15 +286,17 @@ static bool is_measured(const struct link *link)
 
 static json_t *link_to_json(const struct dpb_predict_link *given, const struct link *link)
 {
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name),
-                     "source", is_measured(link) ? "measured" : "data sheet",                  //
-                     "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
-                     "latency_s", dpb_json_real(link->outside.latency_s),                      //
-                     "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
-                     "workers", link->fitted ? json_real(link->workers) : json_null(),         //
-                     "error",
-                     is_measured(link) ? dpb_json_real(fmax(link->error, link->inside_error))
-                                       : json_null());
+    return json_pack(
+        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name), "source",
+        is_measured(link) ? "measured"
+        : link->exact     ? "hosts"
+                          : "data sheet",                                             //
+        "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
+        "latency_s", dpb_json_real(link->outside.latency_s),                      //
+        "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
+        "workers", link->fitted ? json_real(link->workers) : json_null(),         //
+        "error",
+        is_measured(link) ? dpb_json_real(fmax(link->error, link->inside_error)) : json_null());
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -270,6 +311,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     if (maker->worker.n_steps > 0 && c->workers > maker->worker.n_steps &&
         strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
+    if (strategy->model)
+        json_array_append_new(list, json_string("model"));
     if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
     if (c->workers != link->workers)
@@ -284,7 +327,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
 /* A step of computing and updating. */
 static double own_of(const struct dpb_predict_worker *worker, const struct dpb_prediction_case *c)
 {
-    return worker->measured.compute_s * c->compute_scale + worker->measured.update_s;
+    return worker->measured.compute_s * c->compute_scale + worker->delay_s +
+           worker->measured.update_s;
 }
 
 /* The better and the worse end of a prediction. */
@@ -298,7 +342,7 @@ struct band {
 static bool by_sheet(const struct dpb_prediction_case *c, const struct link *link)
 {
     return c->way != DPB_WAY_ALONE &&
-           ((dpb_predict_crosses(c) && !link->measured) ||
+           ((dpb_predict_crosses(c) && !link->measured && !link->exact) ||
             (c->per_machine > 1 && isfinite(c->inside.bytes_per_s) && !link->inside_measured));
 }
 
@@ -328,12 +372,13 @@ static dpb_status predict_band(const struct maker *maker, const struct dpb_predi
     const double outside = 1 + link->error, inside = 1 + link->inside_error;
     better_link(&better.outside, outside, link->fitted ? outside : 1);
     better_link(&better.inside, inside, inside);
-    better_link(&worse.outside, link->measured ? 1 / outside : sheet_least,
+    better_link(&worse.outside, link->measured || link->exact ? 1 / outside : sheet_least,
                 link->fitted ? 1 / outside : 1);
     better_link(&worse.inside, link->inside_measured ? 1 / inside : sheet_least, 1 / inside);
     better.compute_scale *= exp(-uncertain);
     worse.compute_scale *= exp(uncertain);
-    DPB_TRY(dpb_predict_mean(&worker->measured, &better, true, &low));
+    /* Delays are each worker's own also at the better end. */
+    DPB_TRY(dpb_predict_mean(&worker->measured, &better, !worker->measured.delays_s, &low));
     DPB_TRY(dpb_predict_mean(&worker->measured, &worse, false, &high));
     if (band->sheet) {
         DPB_TRY(dpb_predict_mean(&worker->wide, &worse, false, &wide));
@@ -351,7 +396,8 @@ static dpb_status predict_band(const struct maker *maker, const struct dpb_predi
 static double alone_of(const struct maker *maker, const struct dpb_prediction_case *c, double batch)
 {
     const double own_s = own_of(&maker->worker, c);
-    return batch == maker->worker.batch ? fmin(maker->worker.step_s, own_s) : own_s;
+    return batch == maker->worker.batch ? fmin(maker->worker.step_s + maker->worker.delay_s, own_s)
+                                        : own_s;
 }
 
 /* What knows nothing of an exchange, or next to nothing, would predict. */
@@ -376,7 +422,8 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
     const double wire = framed ? tcp_share : 1;
     const double alone_s = alone_of(maker, c, batch);
-    const double simple_s = dpb_predict_simple_s(&maker->worker.measured, c);
+    const double simple_s =
+        dpb_predict_simple_s(&maker->worker.measured, c) + maker->worker.delay_s;
     json_array_append_new(maker->rows,
                           json_pack("{s:s, s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:o, "
                                     "s:o, s:s, s:o, s:f, s:f, s:o, s:b, s:o}",
@@ -430,6 +477,8 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .workers = (uint32_t)workers,
                                         .per_machine = request->per_machine,
                                         .servers = request->servers,
+                                        .codec = maker->codec,
+                                        .uplink = request->uplink,
                                         .bucket_bytes = bucket,
                                         .outside = link->outside,
                                         .inside = link->inside,
@@ -483,9 +532,12 @@ static dpb_status check_used(const struct maker *maker)
         if (!has_row(maker, strategy))
             return dpb_fail(
                 DPB_USAGE, "--strategies: %s %s", strategy->name,
-                strategy->way == DPB_WAY_MEMORY
+                maker->codec.ratio > 0
+                    ? "does not apply here with --codec, of which predict knows "
+                      "ring_tcp and ring_verbs, and ps_cpu unless messages are summed"
+                : strategy->way == DPB_WAY_MEMORY || strategy->way == DPB_WAY_REPLICATED
                     ? "works within one machine: give --per-machine N, and --workers up to N"
-                : strategy->way == DPB_WAY_HIERARCHICAL
+                : strategy->way == DPB_WAY_HIERARCHICAL || strategy->way == DPB_WAY_LOCAL_SERVERS
                     ? "joins machines of several workers: give --per-machine N, and --workers "
                       "above N"
                     : "goes from machine to machine: give --link, or --workers up to those of "
@@ -497,17 +549,17 @@ static dpb_status check_used(const struct maker *maker)
 static json_t *worker_to_json(const struct maker *maker)
 {
     const struct dpb_measured *m = &maker->worker.measured;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch",
-                     maker->worker.batch, "step_ns", maker->worker.step_s * 1e9, "compute_ns",
-                     m->compute_s * 1e9, "update_ns", m->update_s * 1e9, "samples_per_s",
-                     maker->worker.batch / maker->worker.step_s, "gradient_bytes",
-                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps,
-                     "uncertainty",
-                     dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
-                     maker->worker.even        ? "even"
-                     : maker->request->profile ? "profile"
-                                               : "measured",
-                     "update", maker->worker.update);
+    return json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s, s:s}", "batch", maker->worker.batch,
+        "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9, "update_ns",
+        m->update_s * 1e9, "delay_ns", maker->worker.delay_s * 1e9, "samples_per_s",
+        maker->worker.batch / maker->worker.step_s, "gradient_bytes",
+        m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)maker->worker.n_steps, "uncertainty",
+        dpb_json_real(maker->worker.n_steps > 0 ? maker->worker.spread : NAN), "ready",
+        maker->worker.even        ? "even"
+        : maker->request->profile ? "profile"
+                                  : "measured",
+        "update", maker->worker.update);
 }
 
 static json_t *text_or_null(const char *text)
@@ -523,18 +575,30 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
         request->profile ? dpb_predict_take_profile(request->path, request->profile,
                                                     request->update_elements_per_s, &maker.worker)
                          : dpb_predict_read(request->path, request->result, &maker.worker);
+    const bool emulated = request->profile && request->result;
+    if (status == DPB_OK && emulated)
+        dpb_emulated_shape(request->result, &maker.worker);
+    if (status == DPB_OK && request->delay)
+        status = dpb_predict_delay(&maker.worker, request->delay);
+    if (status == DPB_OK && request->codec)
+        status = read_codec(&maker);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
     DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document = json_pack(
-            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
-            "dpbench.predict/1", "file", dpb_json_string(request->path), "kind", maker.worker.kind,
-            "model", dpb_json_string(maker.worker.model), "accelerator",
+            "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:O, s:O, s:o}",
+            "schema", "dpbench.predict/1", "file", dpb_json_string(request->path), "kind",
+            maker.worker.kind, "model", dpb_json_string(maker.worker.model), "accelerator",
             text_or_null(maker.worker.accelerator), "source", text_or_null(maker.worker.source),
             "worker", worker_to_json(&maker), "per_machine", (json_int_t)request->per_machine,
-            "servers", (json_int_t)request->servers, "comm_cores", maker.worker.helper, "links",
-            links, "rows", maker.rows);
+            "servers", (json_int_t)request->servers, "uplink",
+            request->uplink > 0 ? json_real(request->uplink) : json_null(), "delay",
+            text_or_null(request->delay_text), "codec", text_or_null(request->codec), "comm_cores",
+            maker.worker.helper, "links", links, "rows", maker.rows, "run",
+            emulated ? dpb_emulated_verdict(request->result, &maker.worker,
+                                            json_array_get(maker.rows, 0))
+                     : json_null());
     json_decref(links);
     json_decref(maker.rows);
     dpb_predict_release(&maker.worker);

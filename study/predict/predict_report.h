@@ -9,35 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "study/predict/predict.h"
-
-enum { DPB_PREDICT_LIST = 32 };
-
-/* A link between machines, or copying within one: as given, to be fitted to a result of `dpbench
- * comm`, or (between machines) the slowest of `dpbench links network`. */
-struct dpb_predict_link {
-    const char *name; /* "10Gbit,50us", or the file's name; @borrowed */
-    struct dpb_cost cost;
-    const json_t *comm;    /* @borrowed; NULL: none */
-    const json_t *network; /* the same */
-};
-
-/* Lists without entries: the measured values; for workers 2, 4, .. 1024; for strategies all. */
-struct dpb_predict_request {
-    const char *path;                      /* of the result or profile */
-    const json_t *result;                  /* @borrowed; NULL: a profile */
-    const struct dpb_accelerator *profile; /* @borrowed; NULL: a result */
-    double update_elements_per_s; /* with a profile: of a worker's optimizer; 0: the profile's */
-    struct dpb_predict_link links[DPB_PREDICT_LIST];
-    size_t n_links; /* >= 1 */
-    double workers[DPB_PREDICT_LIST], buckets[DPB_PREDICT_LIST], batches[DPB_PREDICT_LIST];
-    size_t n_workers, n_buckets, n_batches;
-    const char *strategies[DPB_PREDICT_LIST];
-    size_t n_strategies;
-    uint32_t per_machine, servers;
-    struct dpb_predict_link inside; /* within a machine; used where per_machine > 1 */
-    struct dpb_cost host; /* for bytes that a worker's thread passes to a link; each message */
-};
+#include "study/predict/predict_request.h"
 
 /* *document is @owned. DPB_USAGE, by name, for a request that cannot be predicted. */
 dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document);

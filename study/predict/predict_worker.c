@@ -11,39 +11,21 @@
 #include "base/stats.h"
 #include "study/document/comparison.h"
 
-/* A normal distribution in so many values of equal probability: the largest is 3.3 deviations above
- * the mean, as the largest of 1,024 draws is on average. */
-enum { QUANTILES = 1024 };
-/* Wider spreads would have steps of negative length. */
-static const double most_spread = 0.25, wide_spread = 0.04, default_bucket = 4 << 20;
+static const double wide_spread = 0.04, default_bucket = 4 << 20;
 
-/* The standard normal distribution's, by bisection. */
-static double normal_quantile(double p)
+static void take_lengths(const struct dpb_lengths *lengths, struct dpb_measured *measured)
 {
-    double low = -9, high = 9;
-    for (int i = 0; i < 50; i++) {
-        const double middle = (low + high) / 2;
-        *(erfc(-middle / sqrt(2)) / 2 < p ? &low : &high) = middle;
-    }
-    return low;
-}
-
-/* Lengths of steps over their mean. NULL: out of memory. @owned */
-static double *normal_factors(double spread, size_t n)
-{
-    double *factors = calloc(n, sizeof *factors);
-    for (size_t i = 0; i < n && factors; i++)
-        factors[i] = 1 + spread * normal_quantile(((double)i + 0.5) / (double)n);
-    return factors;
+    measured->factors = lengths->factors;
+    measured->delays_s = lengths->delays_s;
+    measured->n_factors = lengths->n;
 }
 
 static dpb_status widen(struct dpb_predict_worker *worker)
 {
-    worker->wide_factors = normal_factors(wide_spread, QUANTILES);
     worker->wide = worker->measured;
-    worker->wide.factors = worker->wide_factors;
-    worker->wide.n_factors = QUANTILES;
-    return dpb_allocated(worker->wide_factors);
+    DPB_TRY(dpb_lengths_normal(wide_spread, &worker->wide_lengths));
+    take_lengths(&worker->wide_lengths, &worker->wide);
+    return DPB_OK;
 }
 
 static dpb_status refuse(const struct dpb_predict_worker *worker, const char *what)
@@ -85,25 +67,25 @@ static dpb_status check_result(const struct dpb_predict_worker *worker)
 static dpb_status read_steps(struct dpb_predict_worker *worker)
 {
     const json_t *steps = dpb_json_at(worker->result, "timing.step_ns");
+    struct dpb_lengths *lengths = &worker->lengths;
     struct dpb_estimate estimate;
     double mean_ns = 0;
     size_t n;
-    worker->factors = dpb_json_numbers(steps, "", &n);
-    DPB_TRY(dpb_allocated(worker->factors));
+    lengths->factors = dpb_json_numbers(steps, "", &n);
+    DPB_TRY(dpb_allocated(lengths->factors));
     for (size_t i = 0; i < n; i++)
-        mean_ns += worker->factors[i] / (double)n;
+        mean_ns += lengths->factors[i] / (double)n;
     if (!(mean_ns > 0))
         return refuse(worker, "timing.step_ns has no times");
-    dpb_estimate_of_steps(worker->factors, n, 1, &estimate);
+    dpb_estimate_of_steps(lengths->factors, n, 1, &estimate);
     worker->spread =
         isfinite(estimate.error) ? dpb_student(estimate.freedom) * estimate.error : NAN;
     for (size_t i = 0; i < n; i++)
-        worker->factors[i] /= mean_ns;
-    dpb_sort(worker->factors, n);
-    worker->n_steps = n;
+        lengths->factors[i] /= mean_ns;
+    dpb_sort(lengths->factors, n);
+    lengths->n = worker->n_steps = n;
     worker->step_s = mean_ns / 1e9;
-    worker->measured.factors = worker->factors;
-    worker->measured.n_factors = n;
+    take_lengths(lengths, &worker->measured);
     return DPB_OK;
 }
 
@@ -183,20 +165,6 @@ dpb_status dpb_predict_read(const char *path, const json_t *result,
 
 /* ---- from a profile ------------------------------------------------------------------------- */
 
-static dpb_status spread_steps(double spread, struct dpb_predict_worker *worker)
-{
-    const size_t n = spread > 0 ? QUANTILES : 1;
-    if (spread > most_spread)
-        return dpb_fail(DPB_USAGE,
-                        "%s: a spread of %g is no normal distribution's of times: predict takes up "
-                        "to %g",
-                        worker->path, spread, most_spread);
-    worker->factors = normal_factors(spread, n);
-    worker->measured.factors = worker->factors;
-    worker->measured.n_factors = n;
-    return dpb_allocated(worker->factors);
-}
-
 dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerator *profile,
                                     double update_elements_per_s, struct dpb_predict_worker *worker)
 {
@@ -214,7 +182,8 @@ dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerat
                                           .weights = 1,
                                           .helper = true};
     snprintf(worker->kind, sizeof worker->kind, "%s profile of %s", profile->kind, profile->name);
-    DPB_TRY(spread_steps(profile->spread, worker));
+    DPB_TRY(dpb_lengths_normal(profile->spread, &worker->lengths));
+    take_lengths(&worker->lengths, &worker->measured);
     worker->ready_s = calloc(profile->n_tensors, sizeof(double));
     worker->ready_bytes = calloc(profile->n_tensors, sizeof(double));
     DPB_TRY(dpb_allocated(worker->ready_s && worker->ready_bytes));
@@ -235,10 +204,21 @@ dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerat
     return widen(worker);
 }
 
+dpb_status dpb_predict_delay(struct dpb_predict_worker *worker, const struct dpb_delay *delay)
+{
+    const double compute_s = worker->measured.compute_s;
+    DPB_TRY(dpb_lengths_delay(&worker->lengths, compute_s, delay));
+    take_lengths(&worker->lengths, &worker->measured);
+    DPB_TRY(dpb_lengths_delay(&worker->wide_lengths, compute_s, delay));
+    take_lengths(&worker->wide_lengths, &worker->wide);
+    worker->delay_s = dpb_lengths_mean_delay(&worker->lengths, compute_s);
+    return DPB_OK;
+}
+
 void dpb_predict_release(struct dpb_predict_worker *worker)
 {
     free(worker->ready_s);
     free(worker->ready_bytes);
-    free(worker->factors);
-    free(worker->wide_factors);
+    dpb_lengths_release(&worker->lengths);
+    dpb_lengths_release(&worker->wide_lengths);
 }

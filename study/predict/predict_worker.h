@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "lib/accelerator/accelerator.h"
+#include "study/predict/lengths.h"
 #include "study/predict/predict.h"
 
 struct dpb_predict_worker {
@@ -19,7 +20,9 @@ struct dpb_predict_worker {
         *update; /* the time of updates is `measured`, of the `profile`, `given`, or `none` */
     struct dpb_measured measured;
     struct dpb_measured wide; /* with steps of a normal distribution that spreads by 4 % */
-    double *ready_s, *ready_bytes, *factors, *wide_factors; /* @owned */
+    struct dpb_lengths lengths, wide_lengths;   /* @owned; of both */
+    double *ready_s, *ready_bytes;              /* @owned */
+    double delay_s;                             /* mean, beside step_s */
     double step_s, batch, bucket_bytes, spread; /* spread: half the 95 % interval's logarithm */
     double weights;                             /* bytes of weights over those of gradients */
     size_t n_steps;                             /* that were timed; 0: a profile */
@@ -38,6 +41,8 @@ dpb_status dpb_predict_read(const char *path, const json_t *result,
 dpb_status dpb_predict_take_profile(const char *path, const struct dpb_accelerator *profile,
                                     double update_elements_per_s,
                                     struct dpb_predict_worker *worker);
+/* Its steps are delayed, too, by anything but DPB_DELAY_NONE. Once. */
+dpb_status dpb_predict_delay(struct dpb_predict_worker *worker, const struct dpb_delay *delay);
 void dpb_predict_release(struct dpb_predict_worker *worker);
 
 #endif

@@ -1,5 +1,6 @@
 /* test_predict_command.c - `dpbench predict` after a real run of one worker; what its command line
  * refuses. Its numbers are test_predict.c's and test_predict_report.c's. */
+#include <math.h>
 #include <string.h>
 
 #include "lib/command.h"
@@ -30,6 +31,15 @@ static int set_up(void **state)
                   "\"spread\": 0.01, \"tensors\": [{\"name\": \"b\", \"elements\": 1000, "
                   "\"ready_ns\": 500000}, {\"name\": \"a\", \"elements\": 2000, \"ready_ns\": "
                   "2000000}]}\n");
+    sandbox_write("emulated.json",
+                  "{\"schema\": \"dpbench.result/1\", \"status\": \"ok\", \"strategy\": "
+                  "{\"name\": \"ring_tcp\"}, \"world\": {\"workers\": 2, \"servers\": 0}, "
+                  "\"ranks\": [], \"batch\": {\"accumulate\": 1}, \"timing\": {\"step_ns\": "
+                  "[9000000], \"breakdown_ns\": {\"forward\": 1000000, \"backward\": 2000000, "
+                  "\"optimizer\": 0}}, \"config\": {\"run\": {\"delay\": {\"value\": \"none\"}}, "
+                  "\"comm\": {\"bucket\": {\"value\": 4194304}, \"gradient\": {\"value\": "
+                  "\"auto\"}, \"codec\": {\"value\": \"none\"}}, \"device\": {\"name\": "
+                  "{\"value\": \"emulated\"}, \"profile\": {\"value\": \"v100.json\"}}}}\n");
     sandbox_write("bad.json", "{\"schema\": \"dpbench.profile/1\"}\n");
     sandbox_write("sweep.json", "{\"schema\": \"dpbench.sweep/1\"}\n");
     sandbox_write("sharded.json",
@@ -84,6 +94,28 @@ TEST(test_profile)
     run(&command, 0, "v100.json --link 1Gbit,50us --workers 2 --strategies ring_tcp --update 3e6");
     assert_null(strstr(command.out, "--update"));
     expect_part(command.out, "4 ms a step of which 1 update");
+    run(&command, 0,
+        "v100.json --link 1Gbit,50us --workers 8 --strategies nccl,ps_cpu/local "
+        "--per-machine 4 --inside 100GB,1us");
+    expect_line(command.out, "^ +8 nccl .* model$");
+    expect_line(command.out, "^ +8 ps_cpu/local.* model$");
+    run(&command, 0, "v100.json --link 1Gbit,50us --workers 8 --codec topk,shm.json --json");
+    assert_string_equal(json_text_at(command.json, "codec"), "topk");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
+    run(&command, 0,
+        "v100.json --link 1Gbit,50us --workers 2 --uplink 4:1 --delay constant(20ms) --json");
+    assert_true(fabs(json_number_at(command.json, "worker.delay_ns") - 20e6) < 1);
+    assert_true(json_number_at(command.json, "uplink") == 4);
+}
+
+/* The profile that the run names, and the run's own workers. */
+TEST(test_emulated)
+{
+    struct command command;
+    run(&command, 0, "emulated.json --link 1Gbit,50us");
+    expect_line(command.out, "^ +2 ring_tcp");
+    expect_line(command.out,
+                "^predicted 3\\.[0-9]+ ms, measured 9 ms: the network, not the strategy$");
 }
 
 TEST(test_refusals)
@@ -111,6 +143,18 @@ TEST(test_refusals)
          "ring_tcp goes from machine to machine"},
         {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
         {"one.json --link", "--link"},
+        {"v100.json --link 1Gbit,50us --strategies replicated", "works within one machine"},
+        {"v100.json --link 1Gbit,50us --strategies ps_cpu/local", "joins machines"},
+        {"v100.json --link 1Gbit,50us --strategies ps_async", "no step of all workers"},
+        {"v100.json --link 1Gbit,50us --codec topk", "NAME,COMM.json"},
+        {"v100.json --link 1Gbit,50us --codec none,shm.json", "no speed of codec 'none'"},
+        {"v100.json --link 1Gbit,50us --codec topk,shm.json --strategies hierarchical",
+         "does not apply here with --codec"},
+        {"emulated.json", "over which link did the run go?"},
+        {"emulated.json --link 1Gbit,50us --workers 4", "leave --workers"},
+        {"v100.json --link 1Gbit,50us --delay long", "'long' is none of: none, constant(20 ms)"},
+        {"v100.json --link 1Gbit,50us --uplink 2", "RATIO:1"},
+        {"v100.json --link 1Gbit,50us --uplink 0.5:1", "no ratio of 1 or more"},
         {"bad.json --link 1Gbit,50us", "'accelerator' is no text"},
         {"no_such_profile --link 1Gbit,50us", "no_such_profile"},
         {"v100.json --link 1Gbit,50us --update fast", "'fast' is no speed of an optimizer"},

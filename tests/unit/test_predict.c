@@ -212,12 +212,12 @@ TEST(the_slowest_worker_decides)
     for (int draw = 0; draw < 27; draw++) {
         double largest =
             fmax(factors[draw % 3], fmax(factors[draw / 3 % 3], factors[draw / 9 % 3]));
-        assert_int_equal(dpb_predict_step(&noisy, &c, largest, &one), DPB_OK);
+        assert_int_equal(dpb_predict_step(&noisy, &c, largest, 0, &one), DPB_OK);
         sum_s += one.step_s;
     }
     assert_near(step_of(&noisy, &c), sum_s / 27, 1e-12);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(dpb_predict_step(&noisy, &c, factors[i], &one), DPB_OK);
+        assert_int_equal(dpb_predict_step(&noisy, &c, factors[i], 0, &one), DPB_OK);
         mean_s += one.step_s / 3;
     }
     assert_int_equal(dpb_predict_mean(&noisy, &c, true, &together), DPB_OK);
@@ -313,11 +313,101 @@ TEST(host_costs_are_the_threads)
     assert_true(step_of(&worker, &c) < 0.1 + 1.5 * 100 * MB * 1e-10);
 }
 
+/* Two halves, and half of what all their links could carry between them. */
+TEST(the_cable_between_halves)
+{
+    const double a = 20e-6, m = 0.1;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 8, 100 * MB);
+    c.uplink = 2;
+    assert_near(step_of(&idle, &c), 14 * a + 14.0 / 8 * m, 1e-9); /* one hop each way */
+    c.uplink = 8;                                                 /* 4 x 1 GB/s / 8: half a link */
+    assert_near(step_of(&idle, &c), 14 * a + 2 * 14.0 / 8 * m, 1e-9);
+    c.workers = 2; /* one host a half: the cable is half a link */
+    c.uplink = 2;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * m, 1e-9);
+    c.workers = 8;
+    c.way = DPB_WAY_SERVERS;
+    c.uplink = 4; /* 4 x 4 / 8 of a bucket over one link's rate, where a link carries 7 / 8 */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 2 * m, 1e-9);
+    c.uplink = 1; /* hidden behind the links */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 7.0 / 8 * m, 1e-9);
+    c.servers = 8; /* all servers in the other half: 8 M over 8 links / 4 */
+    c.uplink = 4;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 4 * m, 1e-9);
+    c.servers =
+        2; /* 5 of 10 hosts push to the other half: 5 M over 5 links / 4, or 8 / 2 a server */
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 4 * m, 1e-9);
+    c.uplink = 8;
+    assert_near(step_of(&idle, &c), 2 * a + 2 * 8 * m, 1e-9);
+    c.way = DPB_WAY_HIERARCHICAL;
+    c.per_machine = 2;
+    c.servers = 0; /* rings of 4 machines, at half of a link: 2 x 3 / 4 M */
+    c.uplink = 4;
+    assert_near(step_of(&idle, &c), 6 * a + 2 * 6.0 / 4 * m, 1e-9);
+}
+
+/* Published algorithms, one bucket. */
+TEST(models_take_what_their_formulas_say)
+{
+    const double a = 20e-6, m = 0.1;
+    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 100 * MB);
+    assert_near(step_of(&idle, &c), 14 * a + 14.0 / 8 * m, 1e-9); /* a ring */
+    c.workers = 1024; /* 20 latencies of trees against 2046 */
+    assert_near(step_of(&idle, &c), 20 * a + 2 * m, 1e-9);
+    c.per_machine = 8; /* 7 of 8 hops within; the trees' leaves are chains of 8 */
+    c.inside = (struct dpb_cost){.bytes_per_s = 100e9, .latency_s = 1e-6};
+    assert_near(step_of(&idle, &c), 2 * (7 * 1e-6 + 7 * a) + 2 * m, 1e-9);
+    c.workers = 8; /* one machine */
+    assert_near(step_of(&idle, &c), 14 * (1e-6 + m / 100 / 8), 1e-9);
+    c.way = DPB_WAY_REPLICATED; /* 7 copies to the owner, 7 back */
+    assert_near(step_of(&idle, &c), 2 * (7 * m / 100 + 1e-6), 1e-9);
+    c.bucket_bytes = 100 * MB / 800; /* owners take turns: 7 / 8 of all bytes a link and way */
+    assert_near(step_of(&idle, &c), 7.0 / 8 * m / 100, 0.03);
+    c = make_case(DPB_WAY_LOCAL_SERVERS, 16, 100 * MB);
+    c.per_machine = 4;
+    c.inside = (struct dpb_cost){.bytes_per_s = 10e9, .latency_s = 1e-6};
+    const double inside_s = 2 * (3.0 / 4 * m / 10 + 1e-6);
+    assert_near(step_of(&idle, &c), inside_s + 2 * (a + 3.0 / 4 * m), 1e-9);
+    c.servers = 2; /* four machines push to two: 2 M a server */
+    assert_near(step_of(&idle, &c), inside_s + 2 * (a + 2 * m), 1e-9);
+}
+
+/* Devices exchange without the worker's thread, and update behind it. */
+TEST(devices_exchange_beside_the_thread)
+{
+    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 4 * MB);
+    c.outside = free_link;
+    c.host = gigabyte;
+    assert_near(step_of(&worker, &c), 0.095, 1e-9); /* the last updates are 70 % of 5 ms */
+    c.way = DPB_WAY_LOCAL_SERVERS;
+    c.per_machine = 4;
+    c.host = free_link;
+    assert_near(step_of(&worker, &c), 0.095 + 0.005 / 2, 1e-9);
+}
+
+/* A hundredth of the bytes; a core encodes 2 GB/s and decodes 10. */
+TEST(codecs_have_a_share_and_a_speed)
+{
+    const double a = 20e-6, m = 0.1, encode_s = 0.05, decode_s = 0.01;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 8, 100 * MB);
+    c.codec = (struct dpb_codec_cost){0.01, 2e9, 10e9};
+    assert_near(step_of(&idle, &c), encode_s + 7 * (a + 0.01 * m) + 8 * decode_s, 1e-9);
+    c.codec.decode_bytes_per_s = NAN; /* summed */
+    assert_near(step_of(&idle, &c), encode_s + 14 * a + 14.0 / 8 * 0.01 * m, 1e-9);
+    assert_near(dpb_predict_link_s(&idle, &c), 14.0 / 8 * 0.01 * m, 1e-9); /* bytes alone */
+    c.codec.decode_bytes_per_s = 10e9;
+    assert_near(dpb_predict_link_s(&idle, &c), 7 * 0.01 * m, 1e-9);
+    c.way = DPB_WAY_SERVERS;
+    assert_near(step_of(&idle, &c), encode_s + 2 * a + 7.0 / 8 * 1.01 * m + decode_s, 1e-9);
+    c.servers = 2;
+    assert_near(step_of(&idle, &c), encode_s + 2 * a + 4 * 1.01 * m + 4 * decode_s, 1e-9);
+}
+
 TEST(too_many_buckets_are_refused)
 {
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
     struct dpb_predicted predicted;
-    assert_int_equal(dpb_predict_step(&worker, &c, 1, &predicted), DPB_USAGE);
+    assert_int_equal(dpb_predict_step(&worker, &c, 1, 0, &predicted), DPB_USAGE);
 }
 
 TEST_MAIN(silence, NULL)

@@ -14,6 +14,8 @@
 #include "lib/printed.h"
 #include "lib/says.h"
 #include "lib/test.h"
+#include "plan/delay.h"
+#include "study/predict/emulated_run.h"
 #include "study/predict/predict_report.h"
 
 /* 20 ms a step: forward 8, backward 10, update 2. 25 million elements in fp32, in two parts. */
@@ -401,9 +403,127 @@ TEST(a_profiles_steps_are_normal)
                     18e6 * (1 + 0.1 * largest[i]), 0.002);
         assert_near(number(row_of(document, "independent", workers[i]), "step_ns"), 18e6, 1e-9);
     }
-    json_t *document = NULL;
-    spread.spread = 0.5;
-    assert_int_equal(dpb_predict_report_make(&request, &document), DPB_USAGE);
+}
+
+/* The largest of n exponential delays of mean t is t (1 + 1/2 + ... + 1/n) on average. */
+TEST(delays_make_workers_wait_for_the_slowest)
+{
+    static const struct {
+        const char *delay;
+        double mean_ns, largest_ns; /* of 8 workers */
+    } rows[] = {{"constant(20 ms)", 20e6, 20e6},
+                {"exponential(20 ms)", 20e6, 20e6 * 761 / 280},
+                /* n! gamma(1 - 1/a) / gamma(n + 1 - 1/a), minimum 20 */
+                {"pareto(20 ms, 2)", 40e6, 20e6 * 5.0922}};
+    for (size_t i = 0; i < 3; i++) {
+        struct dpb_delay delay;
+        struct dpb_predict_request request = profile_request(&v100);
+        request.links[0].cost = (struct dpb_cost){1e15, 0};
+        request.workers[0] = 8;
+        request.n_workers = 1;
+        request.delay = &delay;
+        request.delay_text = rows[i].delay;
+        assert_int_equal(dpb_delay_make(rows[i].delay, "", "all", "", 1, 0, &delay), DPB_OK);
+        json_t *document = make(&request);
+        const json_t *ring = row_of(document, "ring_tcp", 8);
+        assert_near(number(document, "worker.delay_ns"), rows[i].mean_ns, 1e-9);
+        assert_near(number(ring, "step_ns"), 18e6 + rows[i].largest_ns, 0.005);
+        /* Who exchanges nothing waits for nobody; the controls know the mean. */
+        assert_near(number(row_of(document, "independent", 8), "efficiency"), 1, 1e-9);
+        assert_near(number(ring, "controls.simple.step_ns"), 18e6 + rows[i].mean_ns, 1e-4);
+        dpb_delay_destroy(&delay);
+    }
+}
+
+/* A run of two workers on device emulated, over a link of dpbench hosts. */
+static const char emulated_text[] =
+    "{'schema': 'dpbench.result/1', 'status': 'ok', 'strategy': {'name': 'ring_tcp'},"
+    " 'world': {'workers': 2, 'servers': 0, 'oversubscribed': false, 'hosts': {'n': 2,"
+    " 'rate_bytes_per_s': 1250000000, 'latency_ns': 50000, 'uplink': null, 'dilation': 2}},"
+    " 'ranks': [{'machine': 0, 'role': 'worker'}, {'machine': 1, 'role': 'worker'}],"
+    " 'load': {'disturbed': false}, 'batch': {'per_worker': 32, 'accumulate': 1},"
+    " 'timing': {'step_ns': [90000000, 110000000],"
+    " 'breakdown_ns': {'forward': 8000000, 'backward': 10000000, 'optimizer': 2000000}},"
+    " 'config': {'run': {'delay': {'value': 'none'}}, 'comm': {'bucket': {'value': 4000000},"
+    " 'gradient': {'value': 'auto'}, 'codec': {'value': 'none'}, 'shard': {'value': 'none'}},"
+    " 'device': {'name': {'value': 'emulated'}, 'host_link': {'value': 50000000000},"
+    " 'gpu_direct': {'value': false}}}}";
+
+static const char *verdict_of(json_t *result, json_t **document)
+{
+    char strategy[DPB_EMULATED_STRATEGY];
+    struct dpb_predict_request request = profile_request(&v100);
+    request.result = result;
+    request.n_links = 0;
+    assert_true(dpb_emulated_is(result));
+    assert_int_equal(dpb_emulated_request(result, &request, strategy), DPB_OK);
+    *document = make(&request);
+    assert_int_equal(json_array_size(json_object_get(*document, "rows")), 1);
+    return dpb_json_text(*document, "run.verdict", "");
+}
+
+static void set(json_t *result, const char *object, const char *key, json_t *value)
+{
+    json_object_set_new((json_t *)(uintptr_t)dpb_json_at(result, object), key, value);
+}
+
+TEST(emulated_runs_are_predicted_from_their_profile)
+{
+    json_t *document, *result = parse(emulated_text);
+    /* 100 MB over the ring cannot be hidden: 85 ms and more, behind 8 ms and the first bucket. */
+    assert_string_equal(verdict_of(result, &document), "as predicted");
+    expect_documented_in(document, "docs/predicting.md");
+    const json_t *row = row_of(document, "ring_tcp", 2);
+    const double step_ns = number(row, "step_ns"), link_ns = 100e6 / 1.25 * 1538 / 1448;
+    assert_true(step_ns > 13e6 + link_ns && step_ns < 30e6 + link_ns);
+    assert_near(number(document, "run.measured_ns"), 100e6, 1e-9);
+    assert_near(number(document, "run.predicted_ns"), step_ns, 1e-12);
+    /* Weights and gradients are copied over 50 GB/s: 2 ms each, the latter but its end behind backward. */
+    assert_near(number(document, "worker.compute_ns"), 18e6 + 2e6 + 80e6 / 50, 1e-9);
+    assert_near(number(document, "worker.update_ns"), 2e6, 1e-9);
+    /* A link that was made has no data sheet. */
+    assert_near(number(row, "high_ns"), step_ns, 1e-9);
+    set(result, "timing", "step_ns", json_pack("[f]", 1.2 * step_ns));
+    assert_string_equal(verdict_of(result, &document), "the network, not the strategy");
+    char *text = printed_as(document, dpb_predict_report_print);
+    expect_line(text, "^predicted [0-9.]+ ms, measured [0-9.]+ ms: the network, not the strategy$");
+    set(result, "timing.breakdown_ns", "backward", json_real(20e6));
+    assert_non_null(strstr(verdict_of(result, &document), "neither network nor strategy"));
+    set(result, "load", "disturbed", json_true());
+    assert_non_null(strstr(verdict_of(result, &document), "no conclusion"));
+    set(result, "timing", "step_ns", json_pack("[f]", 0.8 * step_ns));
+    assert_non_null(strstr(verdict_of(result, &document), "faster than predicted"));
+}
+
+TEST(emulated_runs_that_cannot_be_compared)
+{
+    static const struct {
+        const char *object, *key, *value, *word;
+    } rows[] = {
+        {"config.run.delay", "value", "constant(1 ms)", "--delay"},
+        {"config.comm.codec", "value", "topk", "--codec"},
+        {"config.comm.gradient", "value", "bf16", "comm.gradient"},
+        {"world", "hosts", NULL, "over which link"},
+        {"strategy", "name", "ps_async", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char strategy[DPB_EMULATED_STRATEGY];
+        dpb_status status;
+        json_t *result = parse(emulated_text), *document = NULL;
+        struct dpb_predict_request request = profile_request(&v100);
+        request.result = result;
+        request.n_links = 0;
+        set(result, rows[i].object, rows[i].key,
+            rows[i].value ? json_string(rows[i].value) : json_null());
+        dpb_first_error_clear();
+        status = dpb_emulated_request(result, &request, strategy);
+        if (!rows[i].word) {
+            assert_int_equal(status, DPB_OK);
+            status = dpb_predict_report_make(&request, &document);
+        }
+        assert_int_equal(status, DPB_USAGE);
+        expect_part(dpb_first_error(&status), rows[i].word ? rows[i].word : "'ps_async'");
+    }
 }
 
 /* Gradients may be ready together, and as soon as backward begins. */
