@@ -9,7 +9,7 @@
  * is the bound that memory sets: each rank sums its share straight out of all arenas and writes it
  * to all, between two barriers. A repetition takes from the last rank's beginning to the last one's
  * end. Prints one JSON object: the median in microseconds, and by it the bus bandwidth,
- * S/t * 2 (n - 1)/n.
+ * S/t * 2 (n - 1)/n. Under `dpbench hosts` rank r is on host r + 1.
  */
 #include <sched.h>
 #include <signal.h>
@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/stats.h"
+#include "launch/hosts.h"
 #include "no_optimizer.h"
 #include "plan/experiment.h"
 #include "plugin/plugins.h"
@@ -340,8 +341,13 @@ static void run_all(struct bench *b)
 {
     pid_t pids[MAX_RANKS];
     bool failed = false;
+    struct dpb_hosts hosts;
+    if (dpb_hosts_open(&hosts) != DPB_OK || (hosts.n > 0 && hosts.n < b->n_ranks))
+        fail("fewer hosts than ranks");
     for (b->rank = 0; b->rank < b->n_ranks; b->rank++) {
         pids[b->rank] = fork();
+        if (pids[b->rank] == 0 && hosts.n > 0 && setns(hosts.fds[b->rank], CLONE_NEWNET) != 0)
+            fail("setns");
         if (pids[b->rank] == 0)
             run_rank(b);
         if (pids[b->rank] < 0)

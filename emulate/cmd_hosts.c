@@ -1,7 +1,6 @@
 /* cmd_hosts.c - `dpbench hosts N --rate RATE ... -- COMMAND`: runs a command on a cluster of N hosts
  * that is on this machine. Ranks of the command's jobs find their hosts by launch/hosts.h. */
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <sched.h>
@@ -26,6 +25,17 @@ enum { QUEUE_BYTES = 64 << 20, DELAYED_PACKETS = 1000000, LINE = 160, OUTPUT = 2
 
 /* ---- namespaces ------------------------------------------------------------------------------ */
 
+/* All kernels have Reno. BBR, which some prefer, measures a link anew after pauses, as between the
+ * steps of a training, and keeps off it to do so. */
+static bool take_reno(void)
+{
+    const int fd = open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC);
+    const bool taken = fd >= 0 && write(fd, "reno", 4) == 4;
+    if (fd >= 0)
+        close(fd);
+    return taken;
+}
+
 /* A process that holds a namespace and does nothing else; a terminal's signals do not end it. */
 static void keep(pid_t parent, int ready)
 {
@@ -35,7 +45,7 @@ static void keep(pid_t parent, int ready)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    const int error = unshare(CLONE_NEWNET) == 0 ? 0 : errno;
+    const int error = unshare(CLONE_NEWNET) == 0 && take_reno() ? 0 : errno;
     if (write(ready, &error, sizeof error) != sizeof error || error != 0)
         _exit(1);
     for (;;)
@@ -61,7 +71,7 @@ static dpb_status start_keeper(pid_t *keeper)
     if (error == 0)
         return DPB_OK;
     return dpb_fail(error == EPERM ? DPB_UNSUPPORTED : DPB_FAILED,
-                    "cannot make a network namespace: %s%s", strerror(error),
+                    "cannot make the network of a host: %s%s", strerror(error),
                     error == EPERM ? "; `dpbench hosts` needs root" : "");
 }
 
@@ -140,19 +150,34 @@ static dpb_status run_script(const char *program, pid_t keeper, struct script *s
     return status;
 }
 
-/* The bytes that tbf sends at once after a pause, which its rate does not cost: 1 ms, so that a
- * late timer loses nothing; above 4 Gbit/s 512 KiB, above 10 Gbit/s 0.4 ms. A frame and more fits. */
-static uint64_t burst_of(double bytes_per_s)
+/* The bytes that tbf sends at once after a pause: free for the sender, so few, but a late timer must
+ * not cost rate. So they are those of 1 ms, from 4 Gbit/s on 512 KiB, from 10 Gbit/s on those of
+ * 0.4 ms; at least 16 KiB. */
+static double burst_of(double bytes_per_s)
 {
-    const double most = fmax(512 << 10, 0.4e-3 * bytes_per_s);
-    return (uint64_t)fmax(16 << 10, fmin(1e-3 * bytes_per_s, most));
+    return fmax(16 << 10, fmin(1e-3 * bytes_per_s, fmax(512 << 10, 0.4e-3 * bytes_per_s)));
+}
+
+static double uplink_rate(const struct dpb_hosts_plan *plan)
+{
+    return plan->uplink > 0 ? (double)plan->rate * (plan->n / 2) / plan->uplink : INFINITY;
+}
+
+/* What TCP hands to an interface in one piece, as fits into the smallest burst with its headers. tbf
+ * would cut a larger one into frames, which costs a busy machine the rate. */
+static double piece_of(const struct dpb_hosts_plan *plan)
+{
+    double slowest = uplink_rate(plan);
+    for (uint32_t i = 0; i < plan->n; i++)
+        slowest = fmin(slowest, (double)plan->rates[i]);
+    return fmin(64 << 10, 0.8 * burst_of(slowest / plan->dilation));
 }
 
 static void add_rate(const struct dpb_hosts_plan *plan, struct script *script, const char *device,
                      const char *place, double bytes_per_s)
 {
     const double real = bytes_per_s / plan->dilation;
-    add(script, "qdisc add dev %s %s tbf rate %.0fbit burst %" PRIu64 " limit %d\n", device, place,
+    add(script, "qdisc add dev %s %s tbf rate %.0fbit burst %.0f limit %d\n", device, place,
         8 * real, burst_of(real), QUEUE_BYTES);
 }
 
@@ -179,8 +204,9 @@ static dpb_status plug(const struct dpb_hosts_network *network, struct script *s
     DPB_TRY(run_script("ip", network->keepers[plan->n], script));
     for (uint32_t i = 0; i < plan->n; i++) {
         add(script,
-            "link set lo up\naddress add " DPB_HOSTS_PREFIX "%u/24 dev eth0\nlink set eth0 up\n",
-            i + 1);
+            "link set lo up\naddress add " DPB_HOSTS_PREFIX "%u/24 dev eth0\n"
+            "link set eth0 gso_max_size %.0f up\n",
+            i + 1, piece_of(plan));
         DPB_TRY(run_script("ip", network->keepers[i], script));
     }
     return DPB_OK;
@@ -203,8 +229,7 @@ static dpb_status shape(const struct dpb_hosts_network *network, struct script *
                  (double)plan->rates[i]);
     }
     for (uint32_t i = 0; plan->uplink > 0 && i < 2; i++)
-        add_rate(plan, script, i == 0 ? "uplink0" : "uplink1", "root",
-                 (double)plan->rate * (plan->n / 2) / plan->uplink);
+        add_rate(plan, script, i == 0 ? "uplink0" : "uplink1", "root", uplink_rate(plan));
     return run_script("tc", network->keepers[plan->n], script);
 }
 

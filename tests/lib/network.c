@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/hosts.h"
 #include "lib/command.h"
 #include "lib/test.h"
 
@@ -163,38 +164,25 @@ bool network_fork(const struct network *network, int host, pid_t *pid)
     return true;
 }
 
-const char *const *network_environment(struct network *network, const int *hosts, int n_ranks)
+const char *const *network_environment(struct network *network)
 {
-    static const char *list[NETWORK_ENVIRONMENT];
-    char(*variables)[512] = network->variables;
-    size_t used = (size_t)snprintf(variables[1], sizeof variables[1], "DPB_TEST_NAMESPACES=");
-    for (int rank = 0; rank < n_ranks; rank++)
-        used += (size_t)snprintf(variables[1] + used, sizeof variables[1] - used, "%s%d",
-                                 rank > 0 ? ":" : "", (int)network->keepers[hosts[rank]]);
-    assert_true(used < sizeof variables[1]);
-    snprintf(variables[0], sizeof variables[0], "LD_PRELOAD=%s/tests/preload/enter_host.so",
-             build_directory());
-    const char *old = getenv("ASAN_OPTIONS");
-    snprintf(variables[2], sizeof variables[2], "ASAN_OPTIONS=%s:verify_asan_link_order=0",
-             old ? old : "");
-    for (int i = 0; i < NETWORK_ENVIRONMENT - 1; i++)
-        list[i] = variables[i];
-    list[NETWORK_ENVIRONMENT - 1] = NULL;
+    static const char *list[2];
+    char *variable = network->variable;
+    const size_t size = sizeof network->variable;
+    size_t used = (size_t)snprintf(variable, size, DPB_HOSTS_VARIABLE "=");
+    for (int host = 0; host < network->n; host++)
+        used += (size_t)snprintf(variable + used, size - used, "%s%d", host > 0 ? ":" : "",
+                                 (int)network->keepers[host]);
+    assert_true(used < size);
+    list[0] = variable;
     return list;
 }
 
-void network_place(struct network *network, const int *hosts, int n_ranks)
+void network_place(struct network *network, bool yes)
 {
-    static const int none[1];
-    const char *const *variable =
-        network_environment(network, hosts ? hosts : none, hosts ? n_ranks : 1);
-    for (; *variable; variable++) {
-        char name[64];
-        const size_t length = strcspn(*variable, "=");
-        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
-        if (hosts)
-            setenv(name, *variable + length + 1, 1);
-        else
-            unsetenv(name);
-    }
+    const char *variable = network_environment(network)[0];
+    if (yes)
+        setenv(DPB_HOSTS_VARIABLE, strchr(variable, '=') + 1, 1);
+    else
+        unsetenv(DPB_HOSTS_VARIABLE);
 }

@@ -3,7 +3,7 @@
  * switch, links shaped to a rate. Namespaces have no names: they belong to processes that die with
  * the test, so nothing is left of them however it ends. Needs root.
  *
- * dpbench's local launcher can be told to start each rank on one of the hosts: network_settings.
+ * dpbench's local launcher starts ranks on the hosts of DPBENCH_HOSTS: launch/hosts.h.
  */
 #ifndef DPB_TESTS_LIB_NETWORK_H
 #define DPB_TESTS_LIB_NETWORK_H
@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { NETWORK_HOSTS = 8, NETWORK_ENVIRONMENT = 4 };
+enum { NETWORK_HOSTS = 8 };
 
 struct network {
     int n;
     pid_t keepers[NETWORK_HOSTS]; /* whose namespaces the hosts are */
-    char variables[NETWORK_ENVIRONMENT][512];
+    char variable[512];
 };
 
 /* Host h (from 0) has the address 10.9.0.h+1/24 on eth0. `rate` as for tc ("1gbit"); NULL: not
@@ -48,10 +48,10 @@ void network_plug(const struct network *network, int host, bool in);
 /* A child on a host: true in the child, with its pid in the parent. */
 bool network_fork(const struct network *network, int host, pid_t *pid);
 
-/* What dpbench needs in its environment for rank r to be on host hosts[r]; ended by NULL. Run it
- * with comm.interface=10.9.0.0/24 and comm.hosts saying the same. @borrowed until the next call. */
-const char *const *network_environment(struct network *network, const int *hosts, int n_ranks);
-/* All that this process starts from here on has it, or no more (hosts: NULL). */
-void network_place(struct network *network, const int *hosts, int n_ranks);
+/* What dpbench needs in its environment for the ranks of machine m, by comm.hosts, to be on host m;
+ * ended by NULL. @borrowed until the next call. */
+const char *const *network_environment(struct network *network);
+/* All that this process starts from here on has it, or no more. */
+void network_place(struct network *network, bool yes);
 
 #endif

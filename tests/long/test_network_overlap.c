@@ -64,8 +64,6 @@ static int teardown(void **state)
     return timed_teardown(state);
 }
 
-static const int hosts[RANKS] = {0, 1};
-
 /* ---- the exchange alone -------------------------------------------------------------------- */
 
 struct link {
@@ -91,9 +89,9 @@ static struct link measure_link(const struct job *job)
              "comm.interface=10.9.0.0/24 comm_test.sizes=%d,%d comm_test.seconds=1 "
              "run.workers=2 comm.hosts=1+1 %s",
              BUCKET_BYTES, BUCKET_BYTES, LONG * BUCKET_BYTES, job->settings);
-    network_place(&network, hosts, RANKS);
+    network_place(&network, true);
     dpbench_ends(&command, TIMED_DEADLINE_S, 0, "comm %s", line);
-    network_place(&network, NULL, 0);
+    network_place(&network, false);
     double one_ms = point_ms(&command, 0), carry_ms = (point_ms(&command, 1) - one_ms) / (LONG - 1);
     link.bytes_per_ms = BUCKET_BYTES / carry_ms;
     link.latency_ms = fmax(one_ms - carry_ms, 0);
@@ -171,14 +169,14 @@ static struct parts replay(const struct link *link)
 static struct parts train(const struct job *job, int spacing_ms)
 {
     struct command command;
-    network_place(&network, hosts, RANKS);
+    network_place(&network, true);
     timed_run(&command, 0,
               "run.steps=%d device.forward=%d device.backward=%d model.layers=%d "
               "model.parameters=%d comm.bucket=%d comm.interface=10.9.0.0/24 run.workers=2 "
               "comm.hosts=1+1 %s",
               STEPS, FORWARD_MS, LAYERS * spacing_ms, LAYERS, PARAMETERS, BUCKET_BYTES,
               job->settings);
-    network_place(&network, NULL, 0);
+    network_place(&network, false);
     struct parts parts = {
         (expect_number(&command, "timing.breakdown_ns.comm_exposed") +
          expect_number(&command, "timing.breakdown_ns.optimizer")) /

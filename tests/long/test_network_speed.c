@@ -99,7 +99,6 @@ static double bulk_gb_per_s(void)
 
 static double ring_gb_per_s(int ranks, const char *bytes)
 {
-    static const int hosts[] = {0, 1, 2, 3};
     char program[4200], number[8];
     struct started started;
     struct command command;
@@ -110,7 +109,7 @@ static double ring_gb_per_s(int ranks, const char *bytes)
     char plugins[4200];
     snprintf(plugins, sizeof plugins, "%s/plugins", build_directory());
     setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
-    command_start(&started, arguments, network_environment(&network, hosts, ranks));
+    command_start(&started, arguments, network_environment(&network));
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 0)
         fail_msg("%s with %d ranks: exit code %d: %s", bytes, ranks, command.exit_code,

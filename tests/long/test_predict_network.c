@@ -75,13 +75,10 @@ static int tear_down(void **state)
     return sandbox_teardown(state);
 }
 
-/* dpbench's ranks are on hosts from here on, so many on each; 0: on none. */
+/* dpbench's ranks are on hosts from here on; 0: on none. */
 static void place(int a_host)
 {
-    int hosts[HOSTS];
-    for (int rank = 0; rank < HOSTS; rank++)
-        hosts[rank] = rank / (a_host > 0 ? a_host : 1);
-    network_place(&network, a_host > 0 ? hosts : NULL, HOSTS);
+    network_place(&network, a_host > 0);
 }
 
 /*

@@ -46,9 +46,8 @@ static int teardown(void **state)
 
 static void start(struct started *started, const char *settings)
 {
-    static const int hosts[HOSTS] = {0, 1, 2};
     network_or_skip(&network);
-    dpbench_start(started, network_environment(&network, hosts, HOSTS),
+    dpbench_start(started, network_environment(&network),
                   "links network run.workers=3 comm.hosts=1+1+1 comm.interface=10.9.0.0/24 %s",
                   settings);
 }

@@ -15,7 +15,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 
-enum { HOSTS = 3, TRIES = 3 };
+enum { HOSTS = 4, TRIES = 3 };
 
 static struct network network;
 
@@ -35,11 +35,11 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-/* dpbench with rank r on hosts[r]; without a network the test is skipped, and says so. */
-static void start(struct started *started, const int *hosts, int n_ranks, const char *arguments)
+/* dpbench on the hosts; without a network the test is skipped, and says so. */
+static void start(struct started *started, const char *arguments)
 {
     network_or_skip(&network);
-    dpbench_start(started, network_environment(&network, hosts, n_ranks),
+    dpbench_start(started, network_environment(&network),
                   "-c empty.ini --json run.results= run.steady_limit_s=0 device.threads=1 "
                   "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
                   arguments);
@@ -92,7 +92,7 @@ TEST(test_training)
                  "model.name=tiny data.name=synthetic data.samples=64 device.name=reference "
                  "comm.bucket=1000 %s",
                  layouts[i].settings);
-        start(&started, layouts[i].hosts, layouts[i].n_ranks, line);
+        start(&started, line);
         command_finish(&started, &command, 60);
         if (command.exit_code != 0)
             fail_msg("%s: exit code %d: %s", layouts[i].title, command.exit_code, command.err);
@@ -107,30 +107,38 @@ TEST(test_training)
 enum { LAYERS = 4, PARAMETERS = 1 << 16 };
 static const double gradient_bytes = LAYERS * PARAMETERS * 4.0;
 
+static double bytes_to_all(void)
+{
+    double bytes = 0;
+    for (int host = 0; host < HOSTS; host++)
+        bytes += network_bytes_to(host);
+    return bytes;
+}
+
 /* What crosses the network in a run of so many steps, between all hosts. */
-static double bytes_of_run(const char *settings, const int *hosts, int steps)
+static double bytes_of_run(const char *settings, int steps)
 {
     struct started started;
     struct command command;
     char line[512];
-    double before = network_bytes_to(0) + network_bytes_to(1);
+    double before = bytes_to_all();
     snprintf(line, sizeof line,
              "run.workers=4 run.warmup_steps=0 run.steps=%d comm.bucket=256KiB device.name=timed "
              "model.name=timed data.name=timed device.forward=1 device.backward=4 model.layers=%d "
              "model.parameters=%d %s",
              steps, LAYERS, PARAMETERS, settings);
-    start(&started, hosts, 4, line);
+    start(&started, line);
     command_finish(&started, &command, 60);
     if (command.exit_code != 0)
         fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
-    return network_bytes_to(0) + network_bytes_to(1) - before;
+    return bytes_to_all() - before;
 }
 
 /* By a step, in sizes of the gradients; frames and acknowledgements are up to 10 % more. */
-static void expect_on_wire(const char *settings, const int *hosts, double expected)
+static void expect_on_wire(const char *settings, double expected)
 {
     enum { FEW = 3, MANY = 33 }; /* what a start and its end send differs by kilobytes */
-    double few = bytes_of_run(settings, hosts, FEW), many = bytes_of_run(settings, hosts, MANY);
+    double few = bytes_of_run(settings, FEW), many = bytes_of_run(settings, MANY);
     double moved = (many - few) / (MANY - FEW) / gradient_bytes;
     print_message("%s: %.3f times the gradients a step\n", settings, moved);
     if (moved < expected || moved > 1.1 * expected)
@@ -142,11 +150,10 @@ static void expect_on_wire(const char *settings, const int *hosts, double expect
  * machine than the one before. */
 TEST(test_bytes_on_wire)
 {
-    static const int together[] = {0, 0, 1, 1}, in_turns[] = {0, 1, 0, 1};
-    expect_on_wire(HIERARCHICAL "comm.hosts=2x2", together, 2);
-    expect_on_wire(HIERARCHICAL "comm.hosts=0,1,0,1", in_turns, 2);
-    expect_on_wire("comm.hosts=2x2", together, 3);
-    expect_on_wire("comm.hosts=4x1", in_turns, 6);
+    expect_on_wire(HIERARCHICAL "comm.hosts=2x2", 2);
+    expect_on_wire(HIERARCHICAL "comm.hosts=0,1,0,1", 2);
+    expect_on_wire("comm.hosts=2x2", 3);
+    expect_on_wire("comm.hosts=4x1", 6);
 }
 
 /* ---- faults -------------------------------------------------------------------------------- */
@@ -168,13 +175,13 @@ static void await_traffic(double bytes)
 
 /* The first who waits says for what: for the network, or, in a machine, for who does. How long it
  * took until the job had ended. */
-static double take_link_down(const char *title, const int *hosts, int n, const char *settings)
+static double take_link_down(const char *title, const char *settings)
 {
     static const char *const words[] = {"waited 2.", "(exchange ",    "bucket ", " bytes",
                                         "rank ",     "run.timeout_s", NULL};
     struct started started;
     struct command command;
-    start(&started, hosts, n, settings);
+    start(&started, settings);
     await_traffic(30e6);
     network_plug(&network, 1, false);
     double out_s = now_s();
@@ -196,35 +203,32 @@ static double take_link_down(const char *title, const int *hosts, int n, const c
 }
 
 /* A machine with much else to do may be late with it: not time and again. */
-static void expect_link_down(const char *title, const int *hosts, int n, const char *settings)
+static void expect_link_down(const char *title, const char *settings)
 {
     double took_s = 2 + 5 + 1;
     for (int i = 0; i < TRIES && took_s > 2 + 5; i++)
-        took_s = take_link_down(title, hosts, n, settings);
+        took_s = take_link_down(title, settings);
     if (took_s > 2 + 5)
         fail_msg("%s: the job ended %.1f s after the link went down", title, took_s);
 }
 
 TEST(test_link_down)
 {
-    static const int apart[] = {0, 1}, together[] = {0, 0, 1, 1};
-    expect_link_down("ring_tcp", apart, 2, "run.workers=2 comm.hosts=1+1" LONG);
-    expect_link_down("hierarchical", together, 4, HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
-    expect_link_down("ps_cpu", together, 4,
-                     SERVERS "run.workers=3 run.servers=1 comm.hosts=2x2" LONG);
+    expect_link_down("ring_tcp", "run.workers=2 comm.hosts=1+1" LONG);
+    expect_link_down("hierarchical", HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
+    expect_link_down("ps_cpu", SERVERS "run.workers=3 run.servers=1 comm.hosts=2x2" LONG);
 }
 
 /* One that others wait for by memory, and others by the network: `killed` of 4 ranks. */
 static double take_killed(const char *title, int killed, const char *settings)
 {
-    static const int hosts[] = {0, 0, 1, 1};
     char rank[16];
     const char *const words[] = {rank, "was killed by signal 9", NULL};
     struct started started;
     struct command command;
     pid_t ranks[4];
     snprintf(rank, sizeof rank, "rank %d", killed);
-    start(&started, hosts, 4, settings);
+    start(&started, settings);
     faults_await_ranks(&started, ranks, 4);
     await_traffic(20e6);
     kill(ranks[killed], SIGKILL);
@@ -258,12 +262,10 @@ TEST(test_killed)
 TEST(test_no_interface)
 {
     static const char *const words[] = {"comm.interface = 10.8.0.0/16", "eth0", "10.9.0.", NULL};
-    static const int hosts[] = {0, 1};
     struct started started;
     struct command command;
-    start(&started, hosts, 2,
-          "run.workers=2 comm.hosts=1+1 run.steps=2 model.name=tiny data.name=synthetic "
-          "device.name=reference comm.interface=10.8.0.0/16");
+    start(&started, "run.workers=2 comm.hosts=1+1 run.steps=2 model.name=tiny data.name=synthetic "
+                    "device.name=reference comm.interface=10.8.0.0/16");
     command_finish(&started, &command, 30);
     assert_int_equal(command.exit_code, 2);
     expect_words("no interface", faults_only_error("no interface", &command), words);
