@@ -51,12 +51,12 @@ BUILT_WITH := $(BUILD)/obj/built_with
 
 # ---------------------------------------------------------------- what there is, found by its place
 # The program dpbench is core's alone. A command that stands on it is a program of its own,
-# dpbench-NAME, whose main is in cmd_NAME.c; all else of study, links and conform is one library.
+# dpbench-NAME, whose main is in cmd_NAME.c; all else of study, links, conform and emulate is one library.
 object      = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
 LIB_OBJ    := $(sort $(filter-out $(MAIN_OBJ),$(call object,core/*/*.c)))
-COMMAND_OBJ := $(sort $(call object,study/*/cmd_*.c links/cmd_*.c conform/cmd_*.c))
-STUDY_OBJ  := $(sort $(filter-out $(COMMAND_OBJ),$(call object,study/*/*.c links/*.c conform/*.c)))
+COMMAND_OBJ := $(sort $(call object,study/*/cmd_*.c links/cmd_*.c conform/cmd_*.c emulate/cmd_*.c))
+STUDY_OBJ  := $(sort $(filter-out $(COMMAND_OBJ),$(call object,study/*/*.c links/*.c conform/*.c emulate/*.c)))
 COMMANDS   := $(patsubst cmd_%.o,$(BUILD)/dpbench-%,$(notdir $(COMMAND_OBJ)))
 # The oracle of `dpbench conform`: the ops of device reference.
 ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
@@ -65,6 +65,9 @@ $(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 # program alone: tests of that library have it beside libstudy.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/tcp/,tcp_connect.o interface.o)
 $(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
+# The reader of profiles, which plugins have, too.
+ACCELERATOR_OBJ := $(BUILD)/obj/plugins/lib/accelerator/accelerator.o
+$(BUILD)/obj/emulate/%.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -122,7 +125,7 @@ $(BUILD)/dpbench $(COMMANDS):
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
 
 $(BUILD)/libcore.a: $(LIB_OBJ)
-$(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ)
+$(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ) $(ACCELERATOR_OBJ)
 $(COMM_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 $(LIBS) $(COMM_LIB):
 	@echo "  AR    $@"
@@ -143,7 +146,7 @@ $(BUILD)/obj/$(1)/%.o: $(1)/%.c $(BUILT_WITH)
 	@mkdir -p $$(@D)
 	$(Q)$$(CC) $$(CFLAGS) $$(CORE_CFLAGS) -c -o $$@ $$<
 endef
-$(foreach tree,core study links conform,$(eval $(call core_rule,$(tree))))
+$(foreach tree,core study links conform emulate,$(eval $(call core_rule,$(tree))))
 
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILT_WITH)
 	@echo "  CC    $<"

@@ -15,11 +15,11 @@ verdict "tools/rooms --check" "$(tools/rooms --check "$build" || true)"
 verdict "public headers include private ones" \
     "$(includes core/include/dpbench/*.h | grep -vE '#include "[a-z]+\.h"')"
 verdict "plugins include core's private headers" \
-    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|machine|plugin|graph|world|launch|measure|optim|feed|plan|exchange|save|proof|loop|bench|record|cli|study|links|conform)/|\.\./core' {} +)"
+    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|machine|plugin|graph|world|launch|measure|optim|feed|plan|exchange|save|proof|loop|bench|record|cli|study|links|conform|emulate)/|\.\./core' {} +)"
 # Variables of the environment, which results record, have the names that they have.
 verdict "core names a vendor or a plugin's library" \
     "$(grep -rniE 'nvidia|nvml|cu(da|dnn|blas)|onednn|dnnl|nccl|gloo|ibv(erbs|_)|infiniband/|[^a-z](intel|amd|mkl)[^a-z]' \
-        core study links conform --include='*.[ch]' --exclude-dir=include | grep -vE '^core/record/invocation.c:[0-9]+:  +"[A-Z]+_"')"
+        core study links conform emulate --include='*.[ch]' --exclude-dir=include | grep -vE '^core/record/invocation.c:[0-9]+:  +"[A-Z]+_"')"
 
 for plugin in "$build"/plugins/*_*.so; do
     case $plugin in */comm_ring_verbs.so | */comm_hierarchical.so | */comm_gloo.so | */comm_ps_cpu.so) ;; *)
