@@ -273,9 +273,11 @@ static dpb_status from(struct request *request, int argc, char **argv)
     DPB_THEN(status, deliver(request, document));
     if (status == DPB_OK) {
         const double step_ns = made.forward_ns + made.backward_ns;
-        dpb_log(DPB_LOG_INFO, "%s, %s (%s): %.3f ms a step, %.1f samples/s, %zu tensors; %s",
+        const bool assumed =
+            (makers[request->maker].takes & IS(SPREAD)) && !request->values[SPREAD];
+        dpb_log(DPB_LOG_INFO, "%s, %s (%s): %.3f ms a step, %.5g samples/s, %zu tensors; %s%s",
                 made.accelerator, made.model, made.kind, step_ns / 1e6, made.batch / step_ns * 1e9,
-                made.n_tensors, made.assumed);
+                made.n_tensors, made.assumed, assumed ? "; steps spread by 1 %" : "");
     }
     json_decref(document);
     dpb_made_release(&made);

@@ -160,7 +160,7 @@ void dpb_profile_show(const json_t *document, FILE *out)
     fprintf(out, "step      %.3f ms of %u samples: forward %.3f, backward %.3f; spread %.2f %%\n",
             step_s * 1e3, profile.batch, (double)profile.forward_ns / 1e6,
             (double)profile.backward_ns / 1e6, 100 * profile.spread);
-    fprintf(out, "rate      %.1f samples/s", samples / step_s);
+    fprintf(out, "rate      %.5g samples/s", samples / step_s);
     if (profile.macs > 0)
         fprintf(out, ", %.2f TFLOP/s (6 a multiply-accumulate of the forward pass)",
                 6 * (double)profile.macs * samples / step_s / 1e12);

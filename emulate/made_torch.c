@@ -59,7 +59,7 @@ static bool take_range(const json_t *event, size_t number, struct range *range)
                                 .us = dpb_json_number(event, "dur"),
                                 .rest = name + length,
                                 .number = number};
-        return isfinite(range->begin_us) && isfinite(range->us) && range->us >= 0;
+        return true;
     }
     return false;
 }
@@ -85,6 +85,9 @@ static dpb_status take_ranges(struct trace *trace, const json_t *document)
             if (is_on(event, categories[c]) &&
                 take_range(event, i, &trace->ranges[trace->n_ranges]))
                 trace->n_ranges++;
+    for (size_t i = 0; i < trace->n_ranges; i++)
+        if (!isfinite(trace->ranges[i].begin_us) || !(trace->ranges[i].us >= 0))
+            return refuse(trace, "a range dpbench.* has no times ts and dur");
     if (trace->n_ranges == 0)
         return refuse(trace, "no range dpbench.forward, dpbench.backward or dpbench.ready is in "
                              "the trace: docs/emulating.md has the script that makes them");

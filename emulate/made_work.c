@@ -165,7 +165,7 @@ static void set_step(struct roof *roof)
                  "a step",
                  100 * work->share, work->flops / 1e12, work->bandwidth / 1e12);
     if (made->source[0] == '\0')
-        snprintf(made->source, sizeof made->source, "estimated: %.450s", made->assumed);
+        snprintf(made->source, sizeof made->source, "%.500s", made->assumed);
 }
 
 dpb_status dpb_made_of_work(const struct dpb_work *work, struct dpb_made *made)

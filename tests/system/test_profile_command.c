@@ -14,10 +14,22 @@ static const double deadline_s = 60;
 static const char trace[] =
     "{\"traceEvents\": ["
     "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.forward\",\"ts\":1,\"dur\":100},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.backward\",\"ts\":110,\"dur\":200},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready w 20\",\"ts\":150.5,\"dur\":%s},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready b 4\",\"ts\":310,\"dur\":1},"
+    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.backward\",\"ts\":110,\"dur\":"
+    "200},"
+    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready w "
+    "20\",\"ts\":150.5,\"dur\":%s},"
+    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready b "
+    "4\",\"ts\":310,\"dur\":1},"
     "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"dpbench.update\",\"ts\":320,\"dur\":12}]}\n";
+
+/* one.json with another value at a place. */
+static void write_other(const char *path, const char *object, const char *key, json_t *value)
+{
+    json_t *one = json_load_file("one.json", 0, NULL);
+    json_object_set_new(json_at(one, object), key, value);
+    json_dump_file(one, path, 0);
+    json_decref(one);
+}
 
 static int set_up(void **state)
 {
@@ -34,21 +46,26 @@ static int set_up(void **state)
                 runs[i]);
         result |= command.exit_code;
     }
+    write_other("emulated.json", "config.device.name", "value", json_string("emulated"));
+    write_other("unready.json", "timing", "ready", json_null());
+    write_other("other.json", "model", "parameters", json_integer(17));
+    write_other("short.json", "timing.ready", "elements", json_pack("[i]", 80));
     sandbox_write("torch.json", trace, "1", "user_annotation");
     sandbox_write("gpu.json", trace, "1", "gpu_user_annotation");
     sandbox_write("negative.json", trace, "-1", "user_annotation");
     sandbox_write("empty.json", "{\"traceEvents\": []}\n");
     sandbox_write("tensors.txt", "# backward\n- 0 1000\nw 200 3000\nb 10 0\n");
     sandbox_write("wrong.txt", "w 200 3000\nb 10\n");
-    sandbox_write("chakra.json",
-                  "{\"id\":\"1\",\"name\":\"l_FWD\",\"type\":\"COMP_NODE\",\"durationMicros\":\"100\"}"
-                  "{\"id\":2,\"name\":\"l_WG\",\"type\":4,\"data_deps\":[1],\"duration_micros\":200}\n"
-                  "{\"id\":3,\"name\":\"sum\",\"type\":\"COMM_COLL_NODE\",\"data_deps\":[2],\"attr\":["
-                  "{\"name\":\"comm_type\",\"int64_val\":0},{\"name\":\"comm_size\",\"int64_val\":4096}]}\n"
-                  "{\"id\":4,\"name\":\"l_IG\",\"type\":\"COMP_NODE\",\"data_deps\":[2],"
-                  "\"duration_micros\":50}\n"
-                  "{\"id\":5,\"name\":\"update\",\"type\":\"COMP_NODE\",\"data_deps\":[3,4],"
-                  "\"duration_micros\":70}\n");
+    sandbox_write(
+        "chakra.json",
+        "{\"id\":\"1\",\"name\":\"l_FWD\",\"type\":\"COMP_NODE\",\"durationMicros\":\"100\"}"
+        "{\"id\":2,\"name\":\"l_WG\",\"type\":4,\"data_deps\":[1],\"duration_micros\":200}\n"
+        "{\"id\":3,\"name\":\"sum\",\"type\":\"COMM_COLL_NODE\",\"data_deps\":[2],\"attr\":["
+        "{\"name\":\"comm_type\",\"int64_val\":0},{\"name\":\"comm_size\",\"int64_val\":4096}]}\n"
+        "{\"id\":4,\"name\":\"l_IG\",\"type\":\"COMP_NODE\",\"data_deps\":[2],"
+        "\"duration_micros\":50}\n"
+        "{\"id\":5,\"name\":\"update\",\"type\":\"COMP_NODE\",\"data_deps\":[3,4],"
+        "\"duration_micros\":70}\n");
     return result;
 }
 
@@ -62,8 +79,8 @@ static void make(struct command *command, const char *arguments)
 /* The names of the tensors as the model has them, last node first. */
 static void expect_tiny(const json_t *profile)
 {
-    static const char *const names[] = {"fc2.weight", "fc2.bias", "fc1.weight",   "bn3.bias",
-                                        "conv3.weight", "bn2.weight", "bn2.bias", "conv2.weight",
+    static const char *const names[] = {"fc2.weight",   "fc2.bias",   "fc1.weight", "bn3.bias",
+                                        "conv3.weight", "bn2.weight", "bn2.bias",   "conv2.weight",
                                         "conv1.weight", "conv1.bias"};
     char path[32];
     assert_int_equal(json_array_size(json_at(profile, "tensors")), 10);
@@ -81,7 +98,8 @@ TEST(test_from_result)
     assert_non_null(one);
     double step_ns = 0;
     for (int i = 0; i < 20; i++)
-        step_ns += json_number_value(json_array_get(json_at(one, "timing.step_ns"), (size_t)i)) / 20;
+        step_ns +=
+            json_number_value(json_array_get(json_at(one, "timing.step_ns"), (size_t)i)) / 20;
     const double backward_ns = json_number_at(one, "timing.breakdown_ns.backward");
     const double computing_ns = step_ns - json_number_at(one, "timing.breakdown_ns.optimizer") -
                                 json_number_at(one, "timing.breakdown_ns.comm_exposed");
@@ -169,7 +187,7 @@ TEST(test_show)
     dpbench_ends(&command, deadline_s, 0, "profile show shown.json");
     expect_line(command.out, "^X, m, fp32: measured \\(torch.json\\)$");
     expect_line(command.out, "^step +0.300 ms of 8 samples: forward 0.100, backward 0.200; ");
-    expect_line(command.out, "^rate +26666.7 samples/s$");
+    expect_line(command.out, "^rate +26667 samples/s$");
     expect_line(command.out, "^ +80 % +0.041 +w$");
     expect_line(command.out, "^ 100 % +0.200 +b$");
 }
@@ -183,6 +201,10 @@ static const struct refusal {
     {"from one.json two.json", "'two.json' is a second"},
     {"from none.json", "none.json"},
     {"from two.json", "a profile needs a run of one worker, and this has 2"},
+    {"from emulated.json", "an emulation is no measurement"},
+    {"from unready.json", "timing.ready is missing"},
+    {"from short.json", "timing.ready ends before the last tensor"},
+    {"from other.json", "model.parameters is not that of the network"},
     {"from parts.json", "run.accumulate=1"},
     {"from chakra.json", "chakra.json"},
     {"from one.json --batch 4", "--batch cannot be used with a result"},
@@ -206,7 +228,8 @@ static const struct refusal {
     {"from --rate 10 --batch 4 --tensors none.txt --accelerator X", "none.txt: No such file"},
     {"from --torch torch.json --batch 8 --accelerator X", "--torch needs --model"},
     {"from --torch empty.json --batch 8 --accelerator X --model m", "no range dpbench.forward"},
-    {"from --torch negative.json --batch 8 --accelerator X --model m --kind measured", "--kind"},
+    {"from --torch negative.json --batch 8 --accelerator X --model m", "has no times ts and dur"},
+    {"from --torch torch.json --batch 8 --accelerator X --model m --kind measured", "--kind"},
     {"from --torch gpu.json --batch 8 --accelerator X --model m", "no tensor is ready"},
     {"from --chakra torch.json --batch 8 --accelerator X --model m", "no all-reduce"},
     {"from --rate", "--rate needs a value"},
