@@ -65,9 +65,9 @@ $(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 # program alone: tests of that library have it beside libstudy.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/tcp/,tcp_connect.o interface.o)
 $(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
-# `dpbench predict` reads profiles as device `emulated` does.
+# The reader of profiles, which a device and a model have, too.
 ACCELERATOR_OBJ := $(BUILD)/obj/plugins/lib/accelerator/accelerator.o
-$(BUILD)/obj/study/predict/%.o: CORE_CFLAGS += -Iplugins
+$(BUILD)/obj/emulate/%.o $(BUILD)/obj/study/predict/%.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -121,14 +121,13 @@ $(BUILD)/dpbench-$(patsubst cmd_%.o,%,$(notdir $(1))): $(1) $(LIBS)
 endef
 $(foreach o,$(COMMAND_OBJ),$(eval $(call command_rule,$(o))))
 $(BUILD)/dpbench-links: $(TCP_OBJ)
-$(BUILD)/dpbench-predict: $(ACCELERATOR_OBJ)
 $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 $(BUILD)/dpbench $(COMMANDS):
 	@echo "  LD    $@"
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
 
 $(BUILD)/libcore.a: $(LIB_OBJ)
-$(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ)
+$(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ) $(ACCELERATOR_OBJ)
 $(COMM_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 $(LIBS) $(COMM_LIB):
 	@echo "  AR    $@"
@@ -187,7 +186,7 @@ clean:
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall deb check check-cuda check-unit check-NAME check-install" \
-		"check-long check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-gpu bench-deps clean"
+		"check-long check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds profiles lint bench bench-gpu bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 

@@ -29,6 +29,8 @@ IN_share/dpbench/templates := templates/Makefile templates/report.html
 $(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $(wildcard $(d)*))))
 INSTALL_DIRS += share/dpbench/schemas
 IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))
+INSTALL_DIRS += share/dpbench/profiles
+IN_share/dpbench/profiles := $(sort $(wildcard profiles/*.json))
 IN_bin                    := $(BUILD)/dpbench
 IN_libexec/dpbench        := $(COMMANDS)
 IN_lib/dpbench            := $(PLUGINS)

@@ -55,6 +55,13 @@ const struct dpb_command dpb_commands[] = {
      "[--dilation D] -- COMMAND ...",
      "run a command on a cluster of N hosts that is on this machine, with a network of its own; as "
      "root"},
+    {"profile",
+     "dpbench profile from RESULT.json | --rate RATE | --flops N --bandwidth N --share S | "
+     "--torch TRACE.json | --chakra TRACE.json [--model NAME | --tensors FILE] [--batch N] "
+     "[--accelerator NAME] [--precision NAME] [--kind KIND] [--source TEXT] [--spread S] "
+     "[model.KEY=VALUE ...] [--output FILE], or dpbench profile show FILE | NAME [--json]",
+     "make the profile of an accelerator, which a run may emulate: the times of a step, and when "
+     "each gradient is final; or show one"},
     {"watch", "dpbench watch [PID]",
      "show the jobs that run on this machine, or that of one launcher, until they end; without a "
      "terminal once"},

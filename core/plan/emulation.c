@@ -15,9 +15,10 @@ dpb_status dpb_emulation_settle(struct dpb_experiment *experiment)
         return DPB_OK;
     DPB_TRY(device->emulation(experiment->options[DPB_PLUGIN_DEVICE], &experiment->emulation));
     experiment->model_info.batch = experiment->emulation.batch;
-    if (data->pool && !dpb_config_get(experiment->config, "data", "place"))
-        experiment->settings.data.place = DPB_PLACE_DEVICE;
-    return DPB_OK;
+    if (!data->pool || dpb_config_get(experiment->config, "data", "place"))
+        return DPB_OK;
+    experiment->settings.data.place = DPB_PLACE_DEVICE;
+    return dpb_config_set(experiment->config, "data", "place", "device", "device emulated");
 }
 
 double dpb_emulation_element_ns(const struct dpb_experiment *experiment)

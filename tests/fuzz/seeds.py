@@ -241,6 +241,31 @@ def jpeg():
     }
 
 
+def profile():
+    one = {"schema": "dpbench.profile/1", "accelerator": "X", "model": "two", "precision": "fp32", "kind": "estimated",
+           "source": "a guess", "batch": 64, "macs_per_sample": 1000, "forward_ns": 61, "backward_ns": 122.5,
+           "spread": 0.01, "common": 0.8, "warmup": [3.0, 1.2], "update_elements_per_s": 2.5e10,
+           "tensors": [{"name": "b", "elements": 20, "ready_ns": 12}, {"name": "a", "elements": 7, "ready_ns": 122}]}
+
+    def event(name, ts, dur):
+        return {"ph": "X", "cat": "user_annotation", "name": "dpbench." + name, "ts": ts, "dur": dur}
+
+    def node(number, name, kind, us, deps, attr=()):
+        return {"id": str(number), "name": name, "type": kind, "durationMicros": str(us), "dataDeps": deps,
+                "attr": [{"name": key, "int64Val": str(value)} for key, value in attr]}
+
+    step = [event("forward", 0, 10), event("backward", 11, 20.5), event("ready b 20", 15, 1),
+            event("ready a 7", 30, 1), event("update", 32, 2)]
+    later = [dict(e, ts=e["ts"] + 100) for e in step]
+    chakra = [node(1, "l_fwd", "COMP_NODE", 10, []), node(2, "l_bwd", "COMP_NODE", 20, ["1"]),
+              node(3, "sum", "COMM_COLL_NODE", 5, ["2"], (("comm_type", 0), ("comm_size", 4096)))]
+    circle = [dict(chakra[0], dataDeps=["3"]), *chakra[1:]]
+    return {name: json.dumps(value).encode() if not isinstance(value, bytes) else value for name, value in {
+        "one": one, "torch": {"traceEvents": step + later}, "torch-odd": {"traceEvents": step + later[:3]},
+        "chakra": b"\n".join(json.dumps(part).encode() for part in ({"version": "1"}, *chakra)),
+        "chakra-circle": circle, "numbers": dict(one, batch=1e300, forward_ns=-1, tensors=[{}])}.items()}
+
+
 # ---- structs -------------------------------------------------------------------------------------
 
 def text(word):
@@ -468,7 +493,7 @@ CODECS = {
 
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
        "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "channel": channel,
-       "party": party, "text": texts, **CODECS}
+       "party": party, "text": texts, "profile": profile, **CODECS}
 
 
 # Those that a target uses to its end; replay.c sees to it.
@@ -479,7 +504,7 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "lists", "length", "p
         "store": ["meet", "two", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
-                 "hosts-list", "hosts-one"],
+                 "hosts-list", "hosts-one"], "profile": ["one", "torch", "chakra"],
         **{name: ["message", "encode", "odd", "one"] for name in CODECS}}
 
 

@@ -53,6 +53,8 @@ done) >"$work/log" 2>&1
 verdict $? "the installed experiments can be run"
 diff -r schemas "$prefix/share/dpbench/schemas" >"$work/log" 2>&1
 verdict $? "the schemas of the documents"
+(outside dpbench profile show v100_resnet50) >"$work/log" 2>&1
+verdict $? "an installed profile by its name"
 
 # compiles COMPILER TEXT FLAG...: a header in a text, as C or C++ that needs nothing but what is installed
 compiles() {

@@ -60,6 +60,7 @@ COMMANDS = {
     "by profile": "predict v100.json --link 10Gbit,20us --workers 2,4",
     "given": "predict alone.json --link 10Gbit,20us --workers 2,4",
     "fitted": "predict alone.json --comm comm.json --workers 2,3 --batches 4,8",
+    "accelerator": "profile show v100_alexnet",
     "slowest": "predict alone.json --links network.json --workers 2",
 }
 PROFILE = {"schema": "dpbench.profile/1", "accelerator": "V100", "model": "two", "precision": "fp32",
@@ -120,7 +121,7 @@ class Documents(unittest.TestCase):
 
     def test_schemas_are_schemas(self):
         self.assertEqual(sorted(self.schemas), ["comm.json", "compare.json", "data.json", "links.json",
-                                                "predict.json", "result.json", "sweep.json"])
+                                                "predict.json", "profile.json", "result.json", "sweep.json"])
         for schema in self.schemas.values():
             jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -154,7 +155,8 @@ class Documents(unittest.TestCase):
     def test_another_field_is_refused(self):
         """In each object but those whose members have names of the user's or the plugins'."""
         free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths"}
-        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "network", "fitted"):
+        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "network", "fitted",
+                     "accelerator"):
             document = self.documents[name]
             document = {**document, "runs": [], "config": {}} if "runs" in document else document
             for path, _ in objects_of(document):
