@@ -56,6 +56,14 @@ static json_t *tensors_to_json(const struct dpb_made *made, double backward_ns)
     return list;
 }
 
+/* To six digits, which is more than is known. */
+static json_t *rounded(double value)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.6g", value);
+    return dpb_json_real(strtod(digits, NULL));
+}
+
 /* The step is rounded once, so that forward and backward together are it. */
 static json_t *to_json(const struct dpb_made *made)
 {
@@ -67,16 +75,16 @@ static json_t *to_json(const struct dpb_made *made)
         "precision", dpb_json_string(made->precision), "kind", made->kind, "source",
         dpb_json_string(made->source), "batch", (json_int_t)made->batch, "macs_per_sample",
         (json_int_t)made->macs, "forward_ns", (json_int_t)forward_ns, "backward_ns",
-        (json_int_t)backward_ns, "spread", dpb_json_real(made->spread));
+        (json_int_t)backward_ns, "spread", rounded(made->spread));
     if (made->n_warmup > 0) {
         json_t *warmup = json_array();
         for (size_t i = 0; i < made->n_warmup; i++)
-            json_array_append_new(warmup, json_real(made->warmup[i]));
+            json_array_append_new(warmup, rounded(made->warmup[i]));
         json_object_set_new(document, "warmup", warmup);
     }
     if (made->update_elements_per_s > 0)
         json_object_set_new(document, "update_elements_per_s",
-                            json_real(made->update_elements_per_s));
+                            rounded(made->update_elements_per_s));
     json_object_set_new(document, "tensors", tensors_to_json(made, backward_ns));
     return document;
 }
@@ -102,7 +110,7 @@ dpb_status dpb_made_document(const struct dpb_made *made, json_t **document)
 
 static void write_value(const json_t *value, FILE *out)
 {
-    json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
 }
 
 void dpb_profile_write(const json_t *document, FILE *out)

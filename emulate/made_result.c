@@ -77,9 +77,12 @@ static dpb_status take_steps(struct reading *r)
     const double compute_ns = stats.mean -
                               dpb_json_number(result, "timing.breakdown_ns.optimizer") -
                               dpb_json_number(result, "timing.breakdown_ns.comm_exposed");
-    made->batch = (uint32_t)fmin(dpb_json_number(result, "batch.per_worker"), UINT32_MAX);
+    const double batch = dpb_json_number(result, "batch.per_worker");
     if (!(backward_ns > 0) || !(compute_ns >= backward_ns))
         return refuse(r, "timing.step_ns or timing.breakdown_ns has no times of a step");
+    if (!(batch >= 1) || batch > UINT32_MAX)
+        return refuse(r, "batch.per_worker is no number of samples");
+    made->batch = (uint32_t)batch;
     made->forward_ns = compute_ns - backward_ns;
     made->backward_ns = backward_ns;
     made->spread = n > 1 ? fmin(stats.jitter / stats.mean, 1) : 0;
@@ -130,12 +133,13 @@ static dpb_status take_ready(struct reading *r, const struct dpb_graph *graph)
     uint32_t from = 0, to = 0;
     for (size_t k = 0; k < json_array_size(elements); k++) {
         const double frontier = dpb_json_item(elements, k);
+        const double ns_of_step = dpb_json_item(ns, k);
         const double ready_ns =
-            fmin(fmax(dpb_json_item(ns, k) - r->made->forward_ns, 0), r->made->backward_ns);
+            fmin(fmax(ns_of_step - r->made->forward_ns, 0), r->made->backward_ns);
         while (to < graph->n_tensors &&
                (double)(graph->tensors[to].offset + graph->tensors[to].n_elements) <= frontier)
             to++;
-        if (!(ready_ns >= before_ns))
+        if (!(ns_of_step >= 0) || ready_ns < before_ns)
             return refuse(r, "timing.ready has no rising times");
         if (to > from)
             DPB_TRY(add_group(r->made, graph, from, to, before_ns, ready_ns));

@@ -36,7 +36,7 @@ struct dpb_work {
 
 /*
  * By the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): the forward pass of a node
- * takes the longer of its FLOP / `flops` and its bytes / `bandwidth`. FLOP: 2 a multiply-accumulate.
+ * takes the longer of FLOP / `flops` and bytes / `bandwidth`. FLOP: 2 a multiply-accumulate.
  * Bytes: inputs, output and weights, each once. backward of a node is twice as long, so forward is
  * a third of the step. With a rate, batch / rate is the step, and the roofline divides it.
  */

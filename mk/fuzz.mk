@@ -25,6 +25,7 @@ FUZZ_LIBS_idx      := -lz
 FUZZ_LIBS_pack      = $(JPEG_LIBS)
 FUZZ_LIBS_jpeg      = $(JPEG_LIBS)
 FUZZ_LIBS_result   := -Wl,--wrap=dpb_machine_describe,--wrap=dpb_experiment_create
+FUZZ_LIBS_profile  := -Wl,--wrap=dpb_experiment_create
 FUZZ_SKIPPED       := $(if $(filter yes,$(HAVE_JPEG)),,pack jpeg)
 FUZZ_RUN           := $(filter-out $(FUZZ_SKIPPED),$(FUZZ))
 FUZZ_OBJ            = $(patsubst %,$(BUILD)/obj/%.o,tests/fuzz/fuzz_$* tests/fuzz/lib $(FUZZ_NEEDS_$*)) \

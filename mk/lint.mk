@@ -5,8 +5,8 @@
 # A loop that was not vectorised is slow, not wrong.
 LINT_BUILD  = $(MAKE) $(JOBS) all bench-own WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
 LINT_C      = $(shell find core study links conform emulate plugins templates tests bench -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cc')
-LINT_SHELL := $(shell grep -lE '^\#!/bin/(ba)?sh' -r tools bench tests .ci 2>/dev/null) .ci/run
-LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 2>/dev/null) \
+LINT_SHELL := $(shell grep -lE '^\#!/bin/(ba)?sh' -r tools bench tests profiles .ci 2>/dev/null) .ci/run
+LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests profiles 2>/dev/null) \
 	$(wildcard bench/*.py bench/*/*.py tests/*/*.py)
 
 .PHONY: lint lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts

@@ -1,10 +1,21 @@
 /*
  * fuzz_profile.c - a profile of an accelerator, as a run, `dpbench predict` and `dpbench profile
- * show` read it; and the same input as a trace that `dpbench profile from` reads.
+ * show` read it; and the same input as a result and as a trace that `dpbench profile from` reads.
+ * The network of a result is left out: mk/fuzz.mk puts the function below in its place.
  */
 #include "emulate/makers.h"
 #include "lib/accelerator/accelerator.h"
 #include "tests/fuzz/fuzz.h"
+
+dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
+                                        struct dpb_experiment **experiment);
+
+dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
+                                        struct dpb_experiment **experiment)
+{
+    (void)config, (void)experiment;
+    return dpb_fail(DPB_USAGE, "no network is made here");
+}
 
 /* What is shown has no control characters; what is written is read back as it is. */
 static void use(json_t *document)
@@ -61,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     json_decref(document);
     snprintf(path, sizeof path, "%s", fuzz_file(data, size));
+    make(path, dpb_made_of_result);
     make(path, dpb_made_of_torch);
     make(path, dpb_made_of_chakra);
     fuzz_close();

@@ -259,11 +259,17 @@ def profile():
     later = [dict(e, ts=e["ts"] + 100) for e in step]
     chakra = [node(1, "l_fwd", "COMP_NODE", 10, []), node(2, "l_bwd", "COMP_NODE", 20, ["1"]),
               node(3, "sum", "COMM_COLL_NODE", 5, ["2"], (("comm_type", 0), ("comm_size", 4096)))]
+    run = {"schema": "dpbench.result/1", "status": "ok", "world": {"workers": 1}, "strategy": {"consistency": "none"},
+           "model": {"name": "tiny", "parameters": 1690}, "batch": {"per_worker": 8, "accumulate": 1},
+           "timing": {"step_ns": [700, 800], "warmup_step_ns": [2000], "ready": {"elements": [80, 1760], "ns": [400, 700]},
+                      "breakdown_ns": {"backward": 300.5, "optimizer": 2, "comm_exposed": 0}},
+           "machine": {"processor": "X"}, "ranks": [{"gpu": None}],
+           "config": {"model": {"name": {"value": "tiny", "origin": "x"}}, "run": {"precision": {"value": "fp32"}}}}
     circle = [dict(chakra[0], dataDeps=["3"]), *chakra[1:]]
     return {name: json.dumps(value).encode() if not isinstance(value, bytes) else value for name, value in {
         "one": one, "torch": {"traceEvents": step + later}, "torch-odd": {"traceEvents": step + later[:3]},
         "chakra": b"\n".join(json.dumps(part).encode() for part in ({"version": "1"}, *chakra)),
-        "chakra-circle": circle, "numbers": dict(one, batch=1e300, forward_ns=-1, tensors=[{}])}.items()}
+        "chakra-circle": circle, "result": run, "numbers": dict(one, batch=1e300, forward_ns=-1, tensors=[{}])}.items()}
 
 
 # ---- structs -------------------------------------------------------------------------------------
