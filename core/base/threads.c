@@ -1,10 +1,8 @@
 /* threads.c - see threads.h. */
 #include "base/threads.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <time.h>
 
 /* Two feeds of 256 helpers each, and a few more. A thread without a place counts as another's. */
@@ -46,26 +44,6 @@ void dpb_thread_leave(void)
         own_place = -1;
     }
     pthread_mutex_unlock(&lock);
-}
-
-int64_t dpb_threads_run_delay_ns(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    long long sum_ns = 0;
-    for (const struct dirent *entry; tasks && (entry = readdir(tasks));) {
-        char path[sizeof "/proc/self/task//schedstat" + sizeof entry->d_name];
-        unsigned long long delay_ns;
-        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", entry->d_name);
-        FILE *file = entry->d_name[0] != '.' ? fopen(path, "re") : NULL;
-        if (!file)
-            continue; /* of a thread that has ended */
-        if (fscanf(file, "%*u %llu", &delay_ns) == 1)
-            sum_ns += (long long)delay_ns;
-        fclose(file);
-    }
-    if (tasks)
-        closedir(tasks);
-    return sum_ns;
 }
 
 int64_t dpb_threads_others_ns(void)

@@ -12,8 +12,5 @@ void dpb_thread_enter(void);
 void dpb_thread_leave(void);
 /* Of all other threads, since the process began. Any thread. */
 int64_t dpb_threads_others_ns(void);
-/* How long the threads that this process has now have waited for a core (schedstat), added up; 0
- * where the kernel does not count it. Any thread. */
-int64_t dpb_threads_run_delay_ns(void);
 
 #endif

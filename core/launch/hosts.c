@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "launch/machines.h"
+#include "world/world.h"
 
 /* A process that took the number of a host's is in this process's namespace. */
 static dpb_status open_host(struct dpb_hosts *hosts, long pid)
@@ -63,17 +64,43 @@ void dpb_hosts_close(struct dpb_hosts *hosts)
         close(hosts->fds[--hosts->n]);
 }
 
-dpb_status dpb_hosts_spread(uint32_t n, uint32_t n_workers, uint32_t n_servers, char *text,
-                            size_t capacity)
+static dpb_status spread(uint32_t n, uint32_t n_workers, uint32_t n_servers,
+                         struct dpb_config *config)
 {
+    enum { BYTES = 16 * 1024 };
     const uint32_t n_ranks = n_workers + n_servers;
+    char text[BYTES];
     uint32_t *machines = calloc(n_ranks, sizeof *machines);
     DPB_TRY(dpb_allocated(machines));
     for (uint32_t rank = 0; rank < n_ranks; rank++)
         machines[rank] = rank < n_workers ? rank / (n_workers / n) : (rank - n_workers) % n;
-    const bool fits = dpb_machines_format(machines, n_ranks, text, capacity);
+    const bool fits = dpb_machines_format(machines, n_ranks, text, sizeof text);
     free(machines);
-    return fits ? DPB_OK
+    return fits ? dpb_config_set(config, "comm", "hosts", text, DPB_HOSTS_ORIGIN)
                 : dpb_fail(DPB_UNSUPPORTED, "%u ranks on %u hosts: more than fit into comm.hosts",
                            n_ranks, n);
+}
+
+dpb_status dpb_hosts_adopt(const struct dpb_run_settings *run, bool interface,
+                           struct dpb_config *config, uint32_t *n)
+{
+    const uint32_t n_workers = (uint32_t)(run->workers * run->learners);
+    struct dpb_hosts hosts = {0};
+    if (!dpb_world_is_rank())
+        DPB_TRY(dpb_hosts_open(&hosts));
+    *n = hosts.n;
+    dpb_hosts_close(&hosts);
+    if (*n == 0)
+        return DPB_OK;
+    if (interface && !dpb_config_get(config, "comm", "interface"))
+        DPB_TRY(dpb_config_set(config, "comm", "interface", DPB_HOSTS_ADDRESSES, DPB_HOSTS_ORIGIN));
+    if (dpb_config_get(config, "comm", "hosts") || n_workers + run->servers == 1)
+        return DPB_OK;
+    if (run->workers % *n != 0)
+        return dpb_config_fail(
+            config, DPB_USAGE, "run", "workers",
+            "run.workers = %lld do not divide by the %u hosts of `dpbench hosts`; "
+            "take a multiple, or say which host each rank is on by comm.hosts",
+            (long long)run->workers, *n);
+    return spread(*n, n_workers, (uint32_t)run->servers, config);
 }

@@ -8,6 +8,8 @@
 #ifndef DPB_CORE_LAUNCH_HOSTS_H
 #define DPB_CORE_LAUNCH_HOSTS_H
 
+#include "base/config.h"
+#include "base/settings.h"
 #include "dpbench/host.h"
 
 /* The addresses of the hosts: host h has the h-th, on eth0. */
@@ -30,9 +32,10 @@ struct dpb_hosts {
 dpb_status dpb_hosts_open(struct dpb_hosts *hosts);
 void dpb_hosts_close(struct dpb_hosts *hosts);
 
-/* comm.hosts of a job: the workers in order, as many on each of n hosts; server s on host s % n.
- * DPB_UNSUPPORTED: the text is longer than `capacity`. */
-dpb_status dpb_hosts_spread(uint32_t n, uint32_t n_workers, uint32_t n_servers, char *text,
-                            size_t capacity);
+/* Adds the settings that follow from the hosts, unless they are given. comm.hosts: the workers in
+ * order, as many on each host; server s on host s % n. comm.interface, if the strategy has one
+ * (`interface`). *n: the hosts; 0: none, as in ranks, which get the settings from their launcher. */
+dpb_status dpb_hosts_adopt(const struct dpb_run_settings *run, bool interface,
+                           struct dpb_config *config, uint32_t *n);
 
 #endif

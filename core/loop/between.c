@@ -8,6 +8,7 @@
 #include "exchange/step.h"
 #include "loop/evaluate.h"
 #include "loop/finite.h"
+#include "machine/usage.h"
 #include "measure/account.h"
 #include "world/futex.h"
 #include "world/job_load.h"
@@ -77,7 +78,7 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     trainer->course.timed_ns = dpb_now_ns();
     trainer->course.others_ns = dpb_threads_others_ns();
     if (trainer->engine.ops->late_ns) {
-        trainer->course.run_delay_ns = dpb_threads_run_delay_ns();
+        trainer->course.run_delay_ns = dpb_usage_run_delay_ns();
         (void)trainer->engine.ops->late_ns(trainer->engine.program);
         (void)dpb_optimizer_late_ns(trainer->exchange.optimizer);
     }
@@ -301,7 +302,7 @@ static void note_threads(const struct dpb_trainer *trainer)
     trainer->journal->others_cpu_ns = dpb_threads_others_ns() - trainer->course.others_ns;
     trainer->journal->others_wall_ns = dpb_now_ns() - trainer->course.timed_ns;
     if (trainer->engine.ops->late_ns) {
-        trainer->journal->run_delay_ns = dpb_threads_run_delay_ns() - trainer->course.run_delay_ns;
+        trainer->journal->run_delay_ns = dpb_usage_run_delay_ns() - trainer->course.run_delay_ns;
         trainer->journal->run_delay_of_ns = trainer->journal->others_wall_ns;
         trainer->journal->late_ns = trainer->engine.ops->late_ns(trainer->engine.program) +
                                     dpb_optimizer_late_ns(trainer->exchange.optimizer);

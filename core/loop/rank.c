@@ -11,6 +11,7 @@
 #include "exchange/open.h"
 #include "loop/evaluate.h"
 #include "loop/loop.h"
+#include "machine/usage.h"
 #include "measure/trace.h"
 #include "proof/follow_judge.h"
 #include "proof/proof.h"
@@ -180,7 +181,7 @@ static void note_usage(struct dpb_trainer *trainer, int64_t opened_ns)
         trainer->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
     note_arenas(&trainer->exchange, trainer->journal);
     if (dpb_world.role == DPB_SERVER && dpb_experiment_emulates(trainer->experiment)) {
-        trainer->journal->run_delay_ns = dpb_threads_run_delay_ns();
+        trainer->journal->run_delay_ns = dpb_usage_run_delay_ns();
         trainer->journal->run_delay_of_ns = dpb_now_ns() - opened_ns;
     }
     if (data->count)

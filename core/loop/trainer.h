@@ -40,7 +40,7 @@ struct dpb_course {
     int64_t paused_ns;     /* evaluations and checkpoints: of warm-up; then since the first timed
                               step */
     int64_t all_paused_ns; /* all of them */
-    /* At the first timed step: the clock, and those of base/threads.h. */
+    /* At the first timed step: the clock, base/threads.h, machine/usage.h. */
     int64_t timed_ns, others_ns, run_delay_ns;
     int64_t met_ns; /* workers that are apart have all ended their steps for a pause, or the run;
                        0: they train, or are not apart */

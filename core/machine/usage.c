@@ -176,3 +176,23 @@ void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
     dpb_usage_follow(root, meter);
     usage->package_j = meter->n_packages > 0 ? (double)meter->sum_uj * 1e-6 : NAN;
 }
+
+int64_t dpb_usage_run_delay_ns(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    long long sum_ns = 0;
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));) {
+        char path[sizeof "/proc/self/task//schedstat" + sizeof entry->d_name];
+        unsigned long long delay_ns;
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", entry->d_name);
+        FILE *file = entry->d_name[0] != '.' ? fopen(path, "re") : NULL;
+        if (!file)
+            continue; /* of a thread that has ended */
+        if (fscanf(file, "%*u %llu", &delay_ns) == 1)
+            sum_ns += (long long)delay_ns;
+        fclose(file);
+    }
+    if (tasks)
+        closedir(tasks);
+    return sum_ns;
+}

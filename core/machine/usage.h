@@ -40,5 +40,8 @@ void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
                       struct dpb_usage_meter *meter, struct dpb_usage *usage);
 /* Reads the energy counters alone, lest one wraps twice between samples. */
 void dpb_usage_follow(const char *root, struct dpb_usage_meter *meter);
+/* How long the threads that this process has now have waited for a core (schedstat), added up; 0
+ * where the kernel does not count it. Any thread. */
+int64_t dpb_usage_run_delay_ns(void);
 
 #endif

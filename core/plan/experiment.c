@@ -126,36 +126,6 @@ static bool has_interface(const struct dpb_experiment *experiment)
     return false;
 }
 
-/* Settings that follow from *n_hosts hosts of `dpbench hosts`, unless given. Ranks get them from
- * their launcher. */
-static dpb_status adopt_hosts(struct dpb_experiment *experiment, uint32_t *n_hosts)
-{
-    enum { BYTES = 16 * 1024 };
-    const struct dpb_run_settings *run = &experiment->settings.run;
-    const uint32_t n_workers = (uint32_t)(run->workers * run->learners);
-    struct dpb_config *config = experiment->config;
-    struct dpb_hosts hosts = {0};
-    char text[BYTES];
-    if (!dpb_world_is_rank())
-        DPB_TRY(dpb_hosts_open(&hosts));
-    *n_hosts = hosts.n;
-    dpb_hosts_close(&hosts);
-    if (*n_hosts == 0)
-        return DPB_OK;
-    if (has_interface(experiment) && !dpb_config_get(config, "comm", "interface"))
-        DPB_TRY(dpb_config_set(config, "comm", "interface", DPB_HOSTS_ADDRESSES, DPB_HOSTS_ORIGIN));
-    if (dpb_config_get(config, "comm", "hosts") || n_workers + run->servers == 1)
-        return DPB_OK;
-    if (run->workers % *n_hosts != 0)
-        return dpb_config_fail(
-            config, DPB_USAGE, "run", "workers",
-            "run.workers = %lld do not divide by the %u hosts of `dpbench hosts`; "
-            "take a multiple, or say which host each rank is on by comm.hosts",
-            (long long)run->workers, *n_hosts);
-    DPB_TRY(dpb_hosts_spread(*n_hosts, n_workers, (uint32_t)run->servers, text, sizeof text));
-    return dpb_config_set(config, "comm", "hosts", text, DPB_HOSTS_ORIGIN);
-}
-
 static dpb_status derive_machines(struct dpb_experiment *experiment, uint32_t n_hosts)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
@@ -247,7 +217,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     for (size_t i = 0; i < made->n_tables && status == DPB_OK; i++)
         status = dpb_options_parse_known(&made->tables[i], made->config);
     DPB_THEN(status, load_all(made));
-    DPB_THEN(status, adopt_hosts(made, &n_hosts));
+    DPB_THEN(status,
+             dpb_hosts_adopt(&made->settings.run, has_interface(made), made->config, &n_hosts));
     DPB_THEN(status, dpb_refuse_unknown(made));
     DPB_THEN(status, dpb_options_parse(made->tables, made->n_tables, made->config));
     if (status == DPB_OK) {
