@@ -62,7 +62,7 @@ static dpb_status refuse_dilation(const struct dpb_experiment *experiment)
                         "DPBENCH_DILATION = '%s' is no dilation: unset it, or start "
                         "by `dpbench hosts --dilation`",
                         hosts);
-    if (of_hosts == dilation)
+    if (of_hosts == dilation || !dpb_mode_has_steps(experiment->settings.run.mode))
         return DPB_OK;
     return hosts ? dpb_config_fail(experiment->config, DPB_USAGE, "run", "dilation",
                                    "run.dilation = %g, and the network of `dpbench hosts` is "

@@ -12,8 +12,9 @@
 dpb_status dpb_emulation_settle(struct dpb_experiment *experiment);
 /* How long an emulated accelerator updates an element, dilated; 0: the host does it. */
 double dpb_emulation_element_ns(const struct dpb_experiment *experiment);
-/* Refuses what no emulation has (accuracy, checkpoints), and a dilation without one, or other than
- * that of the network (DPBENCH_DILATION, which `dpbench hosts` sets). */
+/* Refuses what no emulation has (accuracy, checkpoints), and a dilation without one; of steps also
+ * one other than that of the network (DPBENCH_DILATION, which `dpbench hosts` sets). `dpbench comm`
+ * and `dpbench links` time the dilated network as it is. */
 dpb_status dpb_emulation_refuse(const struct dpb_experiment *experiment);
 /* Refuses a network of tensors alone (DPB_OP_TENSOR) on a device that computes. */
 dpb_status dpb_emulation_refuse_graph(const struct dpb_experiment *experiment);

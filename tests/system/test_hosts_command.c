@@ -68,7 +68,7 @@ TEST(test_places)
         struct command command;
         char line[512];
         snprintf(line, sizeof line, TRAIN "%s", rows[i].settings);
-        on_hosts(&command, "4 --rate 1Gbit --slow 2=100Mbit --dilation 2", line);
+        on_hosts(&command, "4 --rate 1Gbit --slow 2=100Mbit", line);
         assert_string_equal(json_text_at(command.json, "config.comm.hosts.value"), rows[i].hosts);
         assert_int_equal(expect_number(&command, "world.machines"), rows[i].n_machines);
         for (int rank = 0; rank < 4 && rows[i].on[rank] > 0; rank++)
@@ -80,7 +80,7 @@ TEST(test_places)
         assert_int_equal(expect_number(&command, "world.hosts.n"), 4);
         assert_int_equal(expect_number(&command, "world.hosts.rate_bytes_per_s"), 125000000);
         assert_int_equal(expect_number(&command, "world.hosts.slow.0.host"), 2);
-        assert_int_equal(expect_number(&command, "world.hosts.dilation"), 2);
+        assert_int_equal(expect_number(&command, "world.hosts.dilation"), 1);
     }
 }
 
