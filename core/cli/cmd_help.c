@@ -194,6 +194,7 @@ static void print_arguments(const char *usage)
                      "hosts of a half send together"},
         {"--slow", "HOST=RATE, with hosts from 1: that host has another link"},
         {"--dilation", "links are D times slower, and COMMAND gets DPBENCH_DILATION=D"},
+        {"-- COMMAND ...", "the command and its arguments"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "

@@ -1,7 +1,7 @@
 #!/bin/sh
 # needs: plain built
 #
-# Commands are programs: dpbench itself has nothing of study, links and conform, becomes dpbench-NAME for
+# Commands are programs: dpbench itself has nothing of study, links, conform and emulate, becomes dpbench-NAME for
 # their commands, and for a user's own program in PATH. Run from the top of the tree; BUILD=build.
 . tests/lib/verdict.sh
 build=$(realpath "${DPB_BUILD:-build}")
