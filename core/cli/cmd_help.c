@@ -209,6 +209,7 @@ static void print_arguments(const char *usage)
         {"--source TEXT", "where the times are from"},
         {"--spread S", "standard deviation of a step over its mean; default 0.01"},
         {"model.KEY=VALUE", "an option of the model, or data.KEY=VALUE"},
+        {"-- COMMAND ...", "the command and its arguments"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
