@@ -139,12 +139,13 @@ TEST(test_from_rate)
     assert_string_equal(json_text_at(command.json, "source"), "TABLE");
 }
 
-/* 1 FLOP/s: all is bound by multiply-accumulates. 1 byte/s: all by bytes. */
+/* First all is bound by multiply-accumulates, then by bytes. */
 TEST(test_rooflines)
 {
     struct command command;
-    make(&command, "--flops 1e9 --bandwidth 1e18 --share 0.5 --tensors tensors.txt --batch 10 "
-                   "--accelerator X --precision bf16");
+    make(&command,
+         "--flops 1e9 --bandwidth 1e18 --share 0.5 --tensors tensors.txt --batch 10 --model m "
+         "--accelerator X --precision bf16");
     /* 2 x 4,000 x 10 FLOP forward at 0.5e9 a second, and twice that backward */
     assert_true(expect_number(&command, "forward_ns") == 160000);
     assert_true(expect_number(&command, "backward_ns") == 320000);
@@ -210,7 +211,7 @@ static const struct refusal {
     {"from one.json --batch 4", "--batch cannot be used with a result"},
     {"from one.json model.name=lenet", "settings of the model cannot be used with a result"},
     {"from one.json --output /", "--output"},
-    {"from --rate 10 --batch 4 --accelerator X", "--rate needs --model or --tensors"},
+    {"from --rate 10 --batch 4 --accelerator X", "--rate needs --model"},
     {"from --rate 10 --batch 4 --model tiny", "--rate needs --accelerator"},
     {"from --rate 10 --batch 4 --model tinny --accelerator X", "tinny"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X model.nope=1", "nope"},
@@ -223,9 +224,14 @@ static const struct refusal {
     {"from --rate 10 --batch 4 --model tiny --accelerator X --precision fp8", "'fp8' is none of"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X --share 0.5", "--share cannot be used"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X --flops 1", "go together"},
+    {"from --rate 10 --batch 4 --model m --accelerator X --tensors tensors.txt model.a=1",
+     "settings of the model cannot be used with --tensors"},
+    {"from --rate 10 --batch 4 --model tiny --accelerator X --spread -0.1", "is no number from 0"},
     {"from --flops 1 --bandwidth 1 --batch 4 --model tiny --accelerator X", "needs --share"},
-    {"from --rate 10 --batch 4 --tensors wrong.txt --accelerator X", "wrong.txt:2: a line is NAME"},
-    {"from --rate 10 --batch 4 --tensors none.txt --accelerator X", "none.txt: No such file"},
+    {"from --rate 10 --batch 4 --tensors wrong.txt --model m --accelerator X",
+     "wrong.txt:2: a line is NAME"},
+    {"from --rate 10 --batch 4 --tensors none.txt --model m --accelerator X",
+     "none.txt: No such file"},
     {"from --torch torch.json --batch 8 --accelerator X", "--torch needs --model"},
     {"from --torch empty.json --batch 8 --accelerator X --model m", "no range dpbench.forward"},
     {"from --torch negative.json --batch 8 --accelerator X --model m", "has no times ts and dur"},
