@@ -11,16 +11,21 @@
 
 static const double deadline_s = 60;
 
+/* One step. The duration of a range and the category of another are the caller's. */
+#define RANGE(name) "\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench." name "\""
 static const char trace[] =
     "{\"traceEvents\": ["
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.forward\",\"ts\":1,\"dur\":100},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.backward\",\"ts\":110,\"dur\":"
-    "200},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready w "
-    "20\",\"ts\":150.5,\"dur\":%s},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready b "
-    "4\",\"ts\":310,\"dur\":1},"
-    "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"dpbench.update\",\"ts\":320,\"dur\":12}]}\n";
+    "{" RANGE(
+        "forward") ",\"ts\":1,\"dur\":100},"
+                   "{" RANGE(
+                       "backward") ",\"ts\":110,\"dur\":200},"
+                                   "{" RANGE(
+                                       "ready w 20") ",\"ts\":150.5,\"dur\":%s},"
+                                                     "{\"ph\":\"i\",\"cat\":\"user_annotation\","
+                                                     "\"name\":\"dpbench.ready b 4\",\"ts\":310},"
+                                                     "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":"
+                                                     "\"dpbench.update\",\"ts\":320,\"dur\":12}]}"
+                                                     "\n";
 
 /* one.json with another value at a place. */
 static void write_other(const char *path, const char *object, const char *key, json_t *value)
