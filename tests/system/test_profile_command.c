@@ -12,20 +12,38 @@
 static const double deadline_s = 60;
 
 /* One step. The duration of a range and the category of another are the caller's. */
-#define RANGE(name) "\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench." name "\""
 static const char trace[] =
-    "{\"traceEvents\": ["
-    "{" RANGE(
-        "forward") ",\"ts\":1,\"dur\":100},"
-                   "{" RANGE(
-                       "backward") ",\"ts\":110,\"dur\":200},"
-                                   "{" RANGE(
-                                       "ready w 20") ",\"ts\":150.5,\"dur\":%s},"
-                                                     "{\"ph\":\"i\",\"cat\":\"user_annotation\","
-                                                     "\"name\":\"dpbench.ready b 4\",\"ts\":310},"
-                                                     "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":"
-                                                     "\"dpbench.update\",\"ts\":320,\"dur\":12}]}"
-                                                     "\n";
+    "{'traceEvents': ["
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.forward','ts':1,'dur':100},"
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.backward','ts':110,'dur':200},"
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.ready w 20','ts':150.5,'dur':%s},"
+    "{'ph':'i','cat':'user_annotation','name':'dpbench.ready b 4','ts':310},"
+    "{'ph':'X','cat':'%s','name':'dpbench.update','ts':320,'dur':12}]}";
+
+static const char chakra[] =
+    "{'id':'1','name':'l_FWD','type':'COMP_NODE','durationMicros':'100'}"
+    "{'id':2,'name':'l_WG','type':4,'data_deps':[1],'duration_micros':200}\n"
+    "{'id':3,'name':'sum','type':'COMM_COLL_NODE','data_deps':[2],'attr':["
+    "{'name':'comm_type','int64_val':0},{'name':'comm_size','int64_val':4096}]}\n"
+    "{'id':4,'name':'l_IG','type':'COMP_NODE','data_deps':[2],'duration_micros':50}\n"
+    "{'id':5,'name':'update','type':'COMP_NODE','data_deps':[3,4],'duration_micros':70}\n";
+
+/* A file of JSON, where ' stands for ". */
+static void write_json(const char *path, const char *text)
+{
+    char quoted[2048];
+    snprintf(quoted, sizeof quoted, "%s", text);
+    for (char *at = quoted; *at != '\0'; at++)
+        *at = *at == '\'' ? '"' : *at;
+    sandbox_write(path, "%s", quoted);
+}
+
+static void write_trace(const char *path, const char *duration, const char *category)
+{
+    char text[1024];
+    snprintf(text, sizeof text, trace, duration, category);
+    write_json(path, text);
+}
 
 /* one.json with another value at a place. */
 static void write_other(const char *path, const char *object, const char *key, json_t *value)
@@ -55,22 +73,13 @@ static int set_up(void **state)
     write_other("unready.json", "timing", "ready", json_null());
     write_other("other.json", "model", "parameters", json_integer(17));
     write_other("short.json", "timing.ready", "elements", json_pack("[i]", 80));
-    sandbox_write("torch.json", trace, "1", "user_annotation");
-    sandbox_write("gpu.json", trace, "1", "gpu_user_annotation");
-    sandbox_write("negative.json", trace, "-1", "user_annotation");
+    write_trace("torch.json", "1", "user_annotation");
+    write_trace("gpu.json", "1", "gpu_user_annotation");
+    write_trace("negative.json", "-1", "user_annotation");
     sandbox_write("empty.json", "{\"traceEvents\": []}\n");
     sandbox_write("tensors.txt", "# backward\n- 0 1000\nw 200 3000\nb 10 0\n");
     sandbox_write("wrong.txt", "w 200 3000\nb 10\n");
-    sandbox_write(
-        "chakra.json",
-        "{\"id\":\"1\",\"name\":\"l_FWD\",\"type\":\"COMP_NODE\",\"durationMicros\":\"100\"}"
-        "{\"id\":2,\"name\":\"l_WG\",\"type\":4,\"data_deps\":[1],\"duration_micros\":200}\n"
-        "{\"id\":3,\"name\":\"sum\",\"type\":\"COMM_COLL_NODE\",\"data_deps\":[2],\"attr\":["
-        "{\"name\":\"comm_type\",\"int64_val\":0},{\"name\":\"comm_size\",\"int64_val\":4096}]}\n"
-        "{\"id\":4,\"name\":\"l_IG\",\"type\":\"COMP_NODE\",\"data_deps\":[2],"
-        "\"duration_micros\":50}\n"
-        "{\"id\":5,\"name\":\"update\",\"type\":\"COMP_NODE\",\"data_deps\":[3,4],"
-        "\"duration_micros\":70}\n");
+    write_json("chakra.json", chakra);
     return result;
 }
 
