@@ -42,11 +42,12 @@ static const struct {
     uint32_t needs, takes;
 } makers[] = {
     [RESULT] = {"a result", 0, IS(ACCELERATOR) | IS(SOURCE) | IS(OUTPUT)},
-    [OF_RATE] = {"--rate", IS(RATE) | IS(BATCH) | IS(ACCELERATOR),
-                 IS(FLOPS) | IS(BANDWIDTH) | IS(MODEL) | IS(TENSORS) | IS(PRECISION) | IS(KIND) |
-                     IS(SOURCE) | IS(SPREAD) | IS(OUTPUT)},
-    [ROOFLINE] = {"--flops", IS(FLOPS) | IS(BANDWIDTH) | IS(SHARE) | IS(BATCH) | IS(ACCELERATOR),
-                  IS(MODEL) | IS(TENSORS) | IS(PRECISION) | IS(SOURCE) | IS(SPREAD) | IS(OUTPUT)},
+    [OF_RATE] = {"--rate", IS(RATE) | IS(MODEL) | IS(BATCH) | IS(ACCELERATOR),
+                 IS(FLOPS) | IS(BANDWIDTH) | IS(TENSORS) | IS(PRECISION) | IS(KIND) | IS(SOURCE) |
+                     IS(SPREAD) | IS(OUTPUT)},
+    [ROOFLINE] = {"--flops",
+                  IS(FLOPS) | IS(BANDWIDTH) | IS(SHARE) | IS(MODEL) | IS(BATCH) | IS(ACCELERATOR),
+                  IS(TENSORS) | IS(PRECISION) | IS(SOURCE) | IS(SPREAD) | IS(OUTPUT)},
     [OF_TORCH] = {"--torch", IS(TORCH) | IS(MODEL) | IS(BATCH) | IS(ACCELERATOR),
                   IS(PRECISION) | IS(SOURCE) | IS(OUTPUT)},
     [OF_CHAKRA] = {"--chakra", IS(CHAKRA) | IS(MODEL) | IS(BATCH) | IS(ACCELERATOR),
@@ -113,14 +114,12 @@ static dpb_status choose_maker(struct request *request)
             return dpb_usage_error(request->self, "%s cannot be used with %s", names[option],
                                    makers[request->maker].from);
     }
-    if (request->maker != OF_RATE && request->maker != ROOFLINE) {
-        if (request->settings->n_settings > 0)
-            return dpb_usage_error(request->self, "settings of the model cannot be used with %s",
-                                   makers[request->maker].from);
-    } else if (!(given & (IS(MODEL) | IS(TENSORS)))) {
-        return dpb_usage_error(request->self, "%s needs --model or --tensors, too",
-                               makers[request->maker].from);
-    }
+    const bool network =
+        (request->maker == OF_RATE || request->maker == ROOFLINE) && !request->values[TENSORS];
+    if (request->settings->n_settings > 0 && !network)
+        return dpb_usage_error(request->self, "settings of the model cannot be used with %s",
+                               request->values[TENSORS] ? "--tensors"
+                                                        : makers[request->maker].from);
     if (((given & IS(FLOPS)) == 0) != ((given & IS(BANDWIDTH)) == 0))
         return dpb_usage_error(request->self, "--flops and --bandwidth go together");
     return DPB_OK;
@@ -144,7 +143,8 @@ static dpb_status parse(struct request *request, int argc, char **argv)
     return choose_maker(request);
 }
 
-/* A number above 0 and up to `most`, perhaps with `unit` behind it. Not given: stays. */
+/* A number above 0 (--spread: from 0) and up to `most`, perhaps with `unit` behind it. Not given:
+ * stays. */
 static dpb_status take_number(const struct request *request, enum option option, const char *unit,
                               double most, double *value)
 {
@@ -157,9 +157,10 @@ static dpb_status take_number(const struct request *request, enum option option,
     if (length > tail && strcmp(text + length - tail, unit) == 0)
         length -= tail;
     snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
-    if (dpb_parse_real(digits, value) != DPB_PARSED || !(*value > 0) || *value > most)
-        return dpb_usage_error(request->self, "%s: '%s' is no number above 0 and up to %g",
-                               names[option], text, most);
+    if (dpb_parse_real(digits, value) != DPB_PARSED || *value < 0 || *value > most ||
+        (*value == 0 && option != SPREAD))
+        return dpb_usage_error(request->self, "%s: '%s' is no number %s 0 and up to %g",
+                               names[option], text, option == SPREAD ? "from" : "above", most);
     return DPB_OK;
 }
 
@@ -188,7 +189,7 @@ static dpb_status begin(const struct request *request, struct dpb_made *made)
     const char *trace = request->values[TORCH] ? request->values[TORCH] : request->values[CHAKRA];
     made->accelerator = request->values[ACCELERATOR];
     made->precision = request->values[PRECISION] ? request->values[PRECISION] : "fp32";
-    made->model = request->values[MODEL] ? request->values[MODEL] : request->values[TENSORS];
+    made->model = request->values[MODEL];
     made->spread = 0.01;
     if (source && strlen(source) >= sizeof made->source)
         return dpb_usage_error(request->self, "--source: up to %zu bytes", sizeof made->source - 1);
@@ -218,9 +219,6 @@ static dpb_status make_of_work(const struct request *request, struct dpb_made *m
     DPB_TRY(take_number(request, FLOPS, "", 1e18, &work.flops));
     DPB_TRY(take_number(request, BANDWIDTH, "", 1e18, &work.bandwidth));
     DPB_TRY(take_number(request, SHARE, "", 1, &work.share));
-    if (work.tensors && request->settings->n_settings > 0)
-        return dpb_usage_error(request->self,
-                               "settings of the model cannot be used with --tensors");
     if (!work.tensors) {
         DPB_TRY(dpb_config_set(request->settings, "model", "name", made->model, "--model"));
         work.settings = request->settings;

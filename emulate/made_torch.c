@@ -44,7 +44,8 @@ static dpb_status refuse(const struct trace *trace, const char *what)
 
 static bool is_on(const json_t *event, const char *category)
 {
-    return dpb_json_is(event, "cat", category) && dpb_json_is(event, "ph", "X");
+    return dpb_json_is(event, "cat", category) &&
+           (dpb_json_is(event, "ph", "X") || dpb_json_is(event, "ph", "i"));
 }
 
 static bool take_range(const json_t *event, size_t number, struct range *range)
@@ -59,6 +60,8 @@ static bool take_range(const json_t *event, size_t number, struct range *range)
                                 .us = dpb_json_number(event, "dur"),
                                 .rest = name + length,
                                 .number = number};
+        if (kind == READY && dpb_json_is(event, "ph", "i"))
+            range->us = 0;
         return true;
     }
     return false;

@@ -201,7 +201,7 @@ static void print_arguments(const char *usage)
         {"--torch TRACE.json", "of PyTorch's profiler, with the ranges of docs/emulating.md"},
         {"--chakra TRACE.json", "a Chakra execution trace as JSON"},
         {"--model NAME", "a model of dpbench; of a trace or --tensors any name"},
-        {"--tensors FILE", "instead: lines NAME ELEMENTS MACS, in the order of backward"},
+        {"--tensors FILE", "of a model that dpbench lacks: lines NAME ELEMENTS MACS"},
         {"--batch N", "samples of a step of one worker"},
         {"--accelerator NAME", "its name; of a result, by default, what it names"},
         {"--precision NAME", "fp64, fp32, tf32, bf16 or fp16; default fp32"},

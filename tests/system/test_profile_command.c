@@ -11,16 +11,39 @@
 
 static const double deadline_s = 60;
 
+/* One step. The duration of a range and the category of another are the caller's. */
 static const char trace[] =
-    "{\"traceEvents\": ["
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.forward\",\"ts\":1,\"dur\":100},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.backward\",\"ts\":110,\"dur\":"
-    "200},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready w "
-    "20\",\"ts\":150.5,\"dur\":%s},"
-    "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"dpbench.ready b "
-    "4\",\"ts\":310,\"dur\":1},"
-    "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"dpbench.update\",\"ts\":320,\"dur\":12}]}\n";
+    "{'traceEvents': ["
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.forward','ts':1,'dur':100},"
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.backward','ts':110,'dur':200},"
+    "{'ph':'X','cat':'user_annotation','name':'dpbench.ready w 20','ts':150.5,'dur':%s},"
+    "{'ph':'i','cat':'user_annotation','name':'dpbench.ready b 4','ts':310},"
+    "{'ph':'X','cat':'%s','name':'dpbench.update','ts':320,'dur':12}]}";
+
+static const char chakra[] =
+    "{'id':'1','name':'l_FWD','type':'COMP_NODE','durationMicros':'100'}"
+    "{'id':2,'name':'l_WG','type':4,'data_deps':[1],'duration_micros':200}\n"
+    "{'id':3,'name':'sum','type':'COMM_COLL_NODE','data_deps':[2],'attr':["
+    "{'name':'comm_type','int64_val':0},{'name':'comm_size','int64_val':4096}]}\n"
+    "{'id':4,'name':'l_IG','type':'COMP_NODE','data_deps':[2],'duration_micros':50}\n"
+    "{'id':5,'name':'update','type':'COMP_NODE','data_deps':[3,4],'duration_micros':70}\n";
+
+/* A file of JSON, where ' stands for ". */
+static void write_json(const char *path, const char *text)
+{
+    char quoted[2048];
+    snprintf(quoted, sizeof quoted, "%s", text);
+    for (char *at = quoted; *at != '\0'; at++)
+        *at = *at == '\'' ? '"' : *at;
+    sandbox_write(path, "%s", quoted);
+}
+
+static void write_trace(const char *path, const char *duration, const char *category)
+{
+    char text[1024];
+    snprintf(text, sizeof text, trace, duration, category);
+    write_json(path, text);
+}
 
 /* one.json with another value at a place. */
 static void write_other(const char *path, const char *object, const char *key, json_t *value)
@@ -50,22 +73,13 @@ static int set_up(void **state)
     write_other("unready.json", "timing", "ready", json_null());
     write_other("other.json", "model", "parameters", json_integer(17));
     write_other("short.json", "timing.ready", "elements", json_pack("[i]", 80));
-    sandbox_write("torch.json", trace, "1", "user_annotation");
-    sandbox_write("gpu.json", trace, "1", "gpu_user_annotation");
-    sandbox_write("negative.json", trace, "-1", "user_annotation");
+    write_trace("torch.json", "1", "user_annotation");
+    write_trace("gpu.json", "1", "gpu_user_annotation");
+    write_trace("negative.json", "-1", "user_annotation");
     sandbox_write("empty.json", "{\"traceEvents\": []}\n");
     sandbox_write("tensors.txt", "# backward\n- 0 1000\nw 200 3000\nb 10 0\n");
     sandbox_write("wrong.txt", "w 200 3000\nb 10\n");
-    sandbox_write(
-        "chakra.json",
-        "{\"id\":\"1\",\"name\":\"l_FWD\",\"type\":\"COMP_NODE\",\"durationMicros\":\"100\"}"
-        "{\"id\":2,\"name\":\"l_WG\",\"type\":4,\"data_deps\":[1],\"duration_micros\":200}\n"
-        "{\"id\":3,\"name\":\"sum\",\"type\":\"COMM_COLL_NODE\",\"data_deps\":[2],\"attr\":["
-        "{\"name\":\"comm_type\",\"int64_val\":0},{\"name\":\"comm_size\",\"int64_val\":4096}]}\n"
-        "{\"id\":4,\"name\":\"l_IG\",\"type\":\"COMP_NODE\",\"data_deps\":[2],"
-        "\"duration_micros\":50}\n"
-        "{\"id\":5,\"name\":\"update\",\"type\":\"COMP_NODE\",\"data_deps\":[3,4],"
-        "\"duration_micros\":70}\n");
+    write_json("chakra.json", chakra);
     return result;
 }
 
@@ -139,12 +153,13 @@ TEST(test_from_rate)
     assert_string_equal(json_text_at(command.json, "source"), "TABLE");
 }
 
-/* 1 FLOP/s: all is bound by multiply-accumulates. 1 byte/s: all by bytes. */
+/* First all is bound by multiply-accumulates, then by bytes. */
 TEST(test_rooflines)
 {
     struct command command;
-    make(&command, "--flops 1e9 --bandwidth 1e18 --share 0.5 --tensors tensors.txt --batch 10 "
-                   "--accelerator X --precision bf16");
+    make(&command,
+         "--flops 1e9 --bandwidth 1e18 --share 0.5 --tensors tensors.txt --batch 10 --model m "
+         "--accelerator X --precision bf16");
     /* 2 x 4,000 x 10 FLOP forward at 0.5e9 a second, and twice that backward */
     assert_true(expect_number(&command, "forward_ns") == 160000);
     assert_true(expect_number(&command, "backward_ns") == 320000);
@@ -210,7 +225,7 @@ static const struct refusal {
     {"from one.json --batch 4", "--batch cannot be used with a result"},
     {"from one.json model.name=lenet", "settings of the model cannot be used with a result"},
     {"from one.json --output /", "--output"},
-    {"from --rate 10 --batch 4 --accelerator X", "--rate needs --model or --tensors"},
+    {"from --rate 10 --batch 4 --accelerator X", "--rate needs --model"},
     {"from --rate 10 --batch 4 --model tiny", "--rate needs --accelerator"},
     {"from --rate 10 --batch 4 --model tinny --accelerator X", "tinny"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X model.nope=1", "nope"},
@@ -223,9 +238,14 @@ static const struct refusal {
     {"from --rate 10 --batch 4 --model tiny --accelerator X --precision fp8", "'fp8' is none of"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X --share 0.5", "--share cannot be used"},
     {"from --rate 10 --batch 4 --model tiny --accelerator X --flops 1", "go together"},
+    {"from --rate 10 --batch 4 --model m --accelerator X --tensors tensors.txt model.a=1",
+     "settings of the model cannot be used with --tensors"},
+    {"from --rate 10 --batch 4 --model tiny --accelerator X --spread -0.1", "is no number from 0"},
     {"from --flops 1 --bandwidth 1 --batch 4 --model tiny --accelerator X", "needs --share"},
-    {"from --rate 10 --batch 4 --tensors wrong.txt --accelerator X", "wrong.txt:2: a line is NAME"},
-    {"from --rate 10 --batch 4 --tensors none.txt --accelerator X", "none.txt: No such file"},
+    {"from --rate 10 --batch 4 --tensors wrong.txt --model m --accelerator X",
+     "wrong.txt:2: a line is NAME"},
+    {"from --rate 10 --batch 4 --tensors none.txt --model m --accelerator X",
+     "none.txt: No such file"},
     {"from --torch torch.json --batch 8 --accelerator X", "--torch needs --model"},
     {"from --torch empty.json --batch 8 --accelerator X --model m", "no range dpbench.forward"},
     {"from --torch negative.json --batch 8 --accelerator X --model m", "has no times ts and dur"},
