@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""`dpbench predict` on published tables: docs/predicting.md has what came out.
+"""`dpbench predict` on published tables, beside its two controls: docs/predicting.md has what came out.
 
     bench/published.py [BUILD]
 
-What such a table does not tell is assumed, for all of its rows alike: backward is two thirds of a
-step and makes gradients final evenly, steps do not vary, updates cost nothing, buckets have 4 MiB.
-Links are those of the machines: PCIe or NVLink within them, Ethernet or InfiniBand across.
+Figures of one machine are the [published] sections of conf/. What such a table does not tell is
+assumed, for all of its rows alike: backward is two thirds of a step and makes gradients final evenly,
+steps do not vary, updates cost nothing, buckets have 4 MiB. Links are those of the machines, by their
+data sheets.
 
 Horovod's source tells more (v0.10.0, horovod/tensorflow/mpi_ops.cc): one ring of all GPUs, a fusion
 buffer of 64 MiB, and a thread that looks every 5 ms for what is final, so 2.5 ms late on average.
@@ -13,96 +14,133 @@ buffer of 64 MiB, and a thread that looks every 5 ms for what is final, so 2.5 m
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 PARAMETERS = {"alexnet": 61100840, "inception3": 23834568, "resnet50": 25557032,
               "resnet101": 44549160, "resnet152": 60192808, "vgg16": 138357544}
-STEPS = 1000  # of no spread: their number says nothing
-PARTS = 64    # of the gradients
+PARTS = 64  # of the gradients
+WAYS = ("predict", "simple", "perfect")
 
 
 class Table:
-    def __init__(self, title, link, inside, per_machine, rows, bucket="4MiB", late_ns=0):
-        self.title, self.link, self.inside, self.per_machine = title, link, inside, per_machine
-        self.bucket, self.late_ns = bucket, late_ns
-        self.rows = rows  # model, batch, strategy, rate of one worker, {workers: efficiency}
+    """rows: model, batch, strategy, rate of one worker, {workers: published efficiency}"""
+
+    def __init__(self, title, link, inside, per_machine, rows, *options):
+        self.title, self.rows = title, rows
+        self.options = ["--link", link, "--inside", inside, "--per-machine", str(per_machine), *options]
 
 
-def rates(*numbers):
-    """Of 1, 2, 4, 8 workers, as one worker's rate and the efficiencies."""
-    return numbers[0], {2 ** i: rate / numbers[0] / 2 ** i
-                        for i, rate in enumerate(numbers) if i > 0}
+def figures(conf):
+    """The [published] rates of an experiment, by model, strategy and number of workers."""
+    with open(f"conf/{conf}.ini", encoding="utf-8") as file:
+        text = file.read()
+    found = {}
+    strategy = re.search(r"^\[comm\]\nname = (\w+)", text, re.M)
+    for cell, figure in re.findall(r"^(model\.name .*) = ([\d.]+),", text.split("[published]\n")[1], re.M):
+        words = cell.split()
+        named = dict(zip(words[::2], words[1::2]))
+        key = named["model.name"], named.get("comm.name") or strategy[1], int(named["run.workers"])
+        found[key] = float(figure)
+    return found
 
 
-TABLES = [
-    Table("DGX-1 (TensorFlow, 2017)", "1Gbit,50us", "10GB,10us", 8, [
-        ("inception3", 64, "ps_cpu", *rates(142, 284, 569, 1131)),
-        ("resnet50", 64, "ps_cpu", *rates(219, 422, 852, 1734)),
-        ("resnet152", 64, "ps_cpu", *rates(91.8, 181, 356, 716)),
-        ("alexnet", 512, "shm", *rates(2987, 5658, 10509, 17822)),
-        ("vgg16", 64, "shm", *rates(154, 295, 584, 1081))]),
-    Table("two M60 (TensorFlow 1.3)", "1Gbit,50us", "6.07GB,21us", 2, [
-        ("alexnet", 512, "ps_cpu", *rates(908.11, 1640.91)),
-        ("inception3", 32, "ps_cpu", *rates(47.49, 95.43))]),
-    Table("Horovod, 25 GbE, TCP", "25Gbit,50us", "10GB,10us", 4, [
-        ("inception3", 64, "ring_tcp", 142, {128: 0.88}),
-        ("resnet101", 64, "ring_tcp", 130, {128: 0.88})], bucket="64MiB", late_ns=2.5e6),
-    Table("Goyal et al., 50 GbE", "50Gbit,50us", "20GB,10us", 8, [
-        ("resnet50", 32, "hierarchical", 219, {256: 0.90})]),
-    Table("PowerAI DDL", "100Gbit,5us", "20GB,10us", 4, [
-        ("resnet101", 32, "hierarchical", 130,
-         {8: 1.00, 16: 0.98, 32: 0.99, 64: 0.97, 128: 0.95, 256: 0.95})]),
-]
+def rows_of(conf, batches, *strategies):
+    """Of one worker without an exchange, where the table has that, or else of the strategy's own."""
+    rates = figures(conf)
+    for strategy in strategies:
+        for model, batch in batches.items():
+            one = rates.get((model, "independent", 1)) or rates[model, strategy, 1]
+            yield model, batch, strategy, one, {
+                workers: rate / one / workers for (name, by, workers), rate in rates.items()
+                if (name, by) == (model, strategy) and workers > 1}
 
 
-def result_of(model, batch, rate, late_ns):
-    step_ns = batch / rate * 1e9
-    parts = [(i + 1) / PARTS for i in range(PARTS)]
-    ready = {"elements": [round(part * PARAMETERS[model]) for part in parts],
-             "ns": [step_ns * (1 + 2 * part) / 3 + late_ns for part in parts]}
-    return {"schema": "dpbench.result/1", "status": "ok", "world": {"workers": 1},
-            "strategy": {"name": "independent", "consistency": "none"},
-            "model": {"name": model, "parameters": PARAMETERS[model]},
-            "batch": {"per_worker": batch, "accumulate": 1},
-            "timing": {"steps": STEPS, "step_ns": [step_ns] * STEPS, "ready": ready,
-                       "breakdown_ns": {"backward": step_ns * 2 / 3, "optimizer": 0,
-                                        "comm_exposed": 0}},
-            "config": {"comm": {"bucket": {"value": 4 << 20}, "gradient": {"value": "auto"}},
-                       "run": {"precision": {"value": "fp32"}, "comm_cores": {"value": 1}}}}
+def tables():
+    return [
+        Table("DGX-1, parameter servers on the CPU", "1Gbit,50us", "10GB,10us", 8, list(rows_of(
+            "gpu_scaling_ps_cpu", {"inception3": 64, "resnet50": 64, "resnet152": 64}, "ps_cpu"))),
+        Table("DGX-1, NCCL", "1Gbit,50us", "80GB,10us", 8, list(rows_of(
+            "gpu_scaling_nccl", {"alexnet": 512, "vgg16": 64}, "nccl"))),
+        Table("two M60, parameter servers on the CPU", "1Gbit,50us", "6.07GB,21us", 2, list(rows_of(
+            "gpu_strategies", {"alexnet": 512, "inception3": 32}, "ps_cpu"))),
+        Table("two M60, GPU to GPU", "1Gbit,50us", "5.3GB,21us", 2, list(rows_of(
+            "gpu_strategies", {"alexnet": 512, "inception3": 32}, "replicated", "nccl"))),
+        Table("Horovod, 128 GPUs over TCP", "25Gbit,50us", "10GB,10us", 4, [
+            ("inception3", 64, "ring_tcp", 142, {128: 0.88}),
+            ("resnet101", 64, "ring_tcp", 130, {128: 0.88})], "--buckets", "64MiB", "--delay", "constant(2.5 ms)"),
+        Table("Goyal et al., 256 GPUs", "50Gbit,50us", "20GB,10us", 8, [
+            ("resnet50", 32, "hierarchical", 219, {256: 0.90})]),
+        Table("PowerAI DDL, 8 to 256 GPUs", "100Gbit,5us", "20GB,10us", 4, [
+            ("resnet101", 32, "hierarchical", 130,
+             {8: 1.00, 16: 0.98, 32: 0.99, 64: 0.97, 128: 0.95, 256: 0.95})]),
+    ]
+
+
+def profile_of(title, model, batch, rate):
+    step_ns, backward_ns = batch / rate * 1e9, round(batch / rate * 1e9 * 2 / 3)
+    ends = [round(PARAMETERS[model] * part / PARTS) for part in range(PARTS + 1)]
+    return {"schema": "dpbench.profile/1", "accelerator": "GPU", "model": model, "precision": "fp32",
+            "kind": "published", "source": f"{title}: the rate of one worker; all else assumed",
+            "batch": batch, "forward_ns": round(step_ns) - backward_ns, "backward_ns": backward_ns,
+            "spread": 0,
+            "tensors": [{"name": f"part {part}", "elements": ends[part] - ends[part - 1],
+                         "ready_ns": backward_ns * part // PARTS} for part in range(1, PARTS + 1)]}
 
 
 def predict(dpbench, path, table, strategy, workers):
     done = subprocess.run(
-        [dpbench, "predict", path, "--link", table.link, "--inside", table.inside,
-         "--per-machine", str(table.per_machine), "--strategies", strategy,
-         "--buckets", table.bucket, "--workers", ",".join(map(str, workers)), "--json"],
+        [dpbench, "predict", path, *table.options, "--strategies", strategy,
+         "--workers", ",".join(map(str, workers)), "--json"],
         capture_output=True, text=True, check=True)
-    return {row["workers"]: row["efficiency"] for row in json.loads(done.stdout)["rows"]}
+    return {row["workers"]: row for row in json.loads(done.stdout)["rows"]}
 
 
 def run(dpbench, table, directory):
+    """Of each cell the errors of the efficiency, as shares of the published one, and whether that one
+    lies in the band."""
     errors = []
     for model, batch, strategy, rate, published in table.rows:
         path = os.path.join(directory, "one.json")
         with open(path, "w", encoding="utf-8") as out:
-            json.dump(result_of(model, batch, rate, table.late_ns), out)
-        predicted = predict(dpbench, path, table, strategy, published)
-        for workers, efficiency in published.items():
-            errors.append(predicted[workers] / efficiency - 1)
-            print(f"  {model:<10} {workers:>4} workers: published {efficiency:.3f}, "
-                  f"predicted {predicted[workers]:.3f} ({100 * errors[-1]:+.1f} %)")
-    mean = sum(map(abs, errors)) / len(errors)
-    print(f"{table.title}: mean error {100 * mean:.1f} %, largest {100 * max(map(abs, errors)):.1f} %")
-    return mean
+            json.dump(profile_of(table.title, model, batch, rate), out)
+        for workers, row in predict(dpbench, path, table, strategy, published).items():
+            alone_ns = batch / rate * 1e9
+            by = [alone_ns / row["step_ns"], alone_ns / row["controls"]["simple"]["step_ns"], 1]
+            within = alone_ns / row["high_ns"] <= published[workers] <= alone_ns / row["low_ns"]
+            errors.append([*(one / published[workers] - 1 for one in by), within])
+            print(f"  {model:<10} {strategy:<12} {workers:>4} workers: published {published[workers]:.3f}, "
+                  + ", ".join(f"{way} {one:.3f}" for way, one in zip(WAYS, by)))
+    return errors
+
+
+def line(title, errors):
+    """A row of the document's table: mean error of each way, how often predict was too high, and how
+    often the published figure lay in its band."""
+    means = [sum(abs(cell[way]) for cell in errors) / len(errors) for way in range(len(WAYS))]
+    high, within = sum(cell[0] > 0 for cell in errors), sum(cell[-1] for cell in errors)
+    cells = [title, len(errors), *(f"{100 * mean:.1f} %" for mean in means), high, within]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def lines(dpbench):
+    """The document's table, without its head."""
+    found, everything = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        for table in tables():
+            print(table.title)
+            errors = run(dpbench, table, directory)
+            found.append(line(table.title, errors))
+            everything += errors
+    return [*found, line("all", everything)]
 
 
 def main():
     build = sys.argv[1] if len(sys.argv) > 1 else "build"
-    with tempfile.TemporaryDirectory() as directory:
-        for table in TABLES:
-            run(os.path.join(build, "dpbench"), table, directory)
+    print("\n".join(["", "| table | cells | predict | simple | 100 % | too high | in the band |",
+                     *lines(os.path.join(build, "dpbench"))]))
 
 
 if __name__ == "__main__":
