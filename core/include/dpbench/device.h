@@ -168,7 +168,7 @@ struct dpb_sharing {
 /* What a device that emulates sleeps for. Texts are cut off where they are longer. */
 struct dpb_emulation {
     char accelerator[64], model[64], precision[8], kind[16]; /* of its profile */
-    char source[256];
+    char source[512];
     uint32_t batch;               /* samples of a step of one worker */
     double update_elements_per_s; /* the accelerator updates the weights; 0: the host does */
 };
