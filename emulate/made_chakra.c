@@ -142,8 +142,10 @@ static dpb_status take_nodes(struct trace *trace)
     return DPB_OK;
 }
 
-/* Moves a node behind those of the list. *moved: the node ends later than before. */
-static dpb_status follow(struct trace *trace, struct node *node, const json_t *list, bool *moved)
+/* Moves a node behind those of the list. *moved: the node ends later than before, or is of another
+ * part of the step. `parents`: a node in backward hands that down, as an operator to its kernels. */
+static dpb_status follow(struct trace *trace, struct node *node, const json_t *list, bool parents,
+                         bool *moved)
 {
     const int64_t us = integer(field(node->json, "duration_micros", "durationMicros"));
     dpb_each_item(list, k, item) {
@@ -156,6 +158,8 @@ static dpb_status follow(struct trace *trace, struct node *node, const json_t *l
         node->begin_us = fmax(node->begin_us, on->end_us);
         *moved |= !node->after && (on->after || on->all_reduce);
         node->after = node->after || on->after || on->all_reduce;
+        *moved |= parents && on->backward && !node->backward;
+        node->backward = node->backward || (parents && on->backward);
     }
     const double end_us = node->begin_us + (node->computes && us > 0 ? (double)us : 0);
     *moved |= end_us > node->end_us;
@@ -177,8 +181,8 @@ static dpb_status run(struct trace *trace)
         moved = false;
         for (size_t i = 0; i < trace->n_nodes; i++) {
             struct node *node = &trace->nodes[i];
-            DPB_TRY(follow(trace, node, field(node->json, "data_deps", "dataDeps"), &moved));
-            DPB_TRY(follow(trace, node, field(node->json, "ctrl_deps", "ctrlDeps"), &moved));
+            DPB_TRY(follow(trace, node, field(node->json, "data_deps", "dataDeps"), false, &moved));
+            DPB_TRY(follow(trace, node, field(node->json, "ctrl_deps", "ctrlDeps"), true, &moved));
         }
     }
     return DPB_OK;

@@ -54,7 +54,8 @@ dpb_status dpb_made_of_torch(const char *path, struct dpb_made *made);
  * From a Chakra execution trace as JSON: messages Node of et_def.proto, one after the other or in a
  * list. A node ends when all that it depends on has ended and its duration has passed. Each
  * all-reduce is a tensor, ready when the nodes before it have ended. backward begins when the last
- * forward node has ended: a computing node whose name lacks "backward", "bwd", "_ig" and "_wg".
+ * forward node has ended: a computing node whose name lacks "backward", "bwd", "_ig" and "_wg", as
+ * do the names of those that it depends on by ctrl_deps.
  * Nodes that follow an all-reduce do not count.
  */
 dpb_status dpb_made_of_chakra(const char *path, struct dpb_made *made);

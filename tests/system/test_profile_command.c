@@ -25,8 +25,9 @@ static const char chakra[] =
     "{'id':2,'name':'l_WG','type':4,'data_deps':[1],'duration_micros':200}\n"
     "{'id':3,'name':'sum','type':'COMM_COLL_NODE','data_deps':[2],'attr':["
     "{'name':'comm_type','int64_val':0},{'name':'comm_size','int64_val':4096}]}\n"
-    "{'id':4,'name':'l_IG','type':'COMP_NODE','data_deps':[2],'duration_micros':50}\n"
-    "{'id':5,'name':'update','type':'COMP_NODE','data_deps':[3,4],'duration_micros':70}\n";
+    "{'id':4,'name':'op','type':'COMP_NODE','ctrl_deps':[2],'duration_micros':20}\n"
+    "{'id':6,'name':'kernel','type':'COMP_NODE','ctrl_deps':[4],'duration_micros':30}\n"
+    "{'id':5,'name':'update','type':'COMP_NODE','data_deps':[3,6],'duration_micros':70}\n";
 
 /* A file of JSON, where ' stands for ". */
 static void write_json(const char *path, const char *text)
