@@ -146,8 +146,9 @@ static const struct dpb_option comm_rows[] = {
      "1: forward uses the weights of one step before, and an exchange has the whole next step; of "
      "synchronous strategies"},
     {"hosts", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(comm.hosts),
-     "which ranks are on one machine, for tests: 2x2 is two machines of two ranks each, 1+3, or "
-     "the machine of each as in 0,1,0,1; default: as the launcher has started them"},
+     "which ranks are on one machine, for tests and `dpbench hosts`: 2x2 is two machines of two "
+     "ranks each, 1+3, or the machine of each as in 0,1,0,1; default: as the launcher has started "
+     "them"},
     {0},
 };
 

@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "build_info.h"
 #include "base/json.h"
+#include "launch/hosts.h"
 #include "plan/delay.h"
 #include "plugin/plugins.h"
 
@@ -57,7 +58,9 @@ static json_t *describe_environment(void)
         for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
             const char *value = strchr(*entry, '=');
             char name[256];
-            if (!value || !dpb_begins_with(*entry, prefixes[i]))
+            /* Its processes differ between clusters that are alike. */
+            const bool hosts = dpb_begins_with(*entry, DPB_HOSTS_VARIABLE "=");
+            if (!value || hosts || !dpb_begins_with(*entry, prefixes[i]))
                 continue;
             snprintf(name, sizeof name, "%.*s", (int)(value - *entry), *entry);
             json_object_set_new(variables, name, dpb_json_string(value + 1));

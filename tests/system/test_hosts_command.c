@@ -19,8 +19,7 @@
 enum { TRIES = 3 };
 
 static const double deadline_s = 30;
-static const char common[] = "-c /dev/null device.name=reference device.threads=1 run.workers=4 "
-                             "model.name=tiny";
+static const char common[] = "-c /dev/null device.name=reference device.threads=1 model.name=tiny";
 
 static void need_root(void)
 {
@@ -60,6 +59,7 @@ TEST(test_places)
         int n_machines, on[4]; /* hosts, by rank; 0: no such rank */
     } rows[] = {
         {"comm.name=ring_tcp run.workers=4", "4x1", 4, {1, 2, 3, 4}},
+        {"comm.name=ps_cpu run.workers=4 run.servers=1", "0,1,2,3,0", 4, {0}},
         {"comm.name=ring_tcp run.workers=4 comm.hosts=0,1,0,1", "0,1,0,1", 2, {1, 2, 1, 2}},
         {"comm.name=hierarchical run.workers=2 run.learners=1 comm.hosts=1+1", "1+1", 2, {1, 2}},
         {"comm.name=ring_tcp run.workers=1", "", 1, {0}},
@@ -81,6 +81,9 @@ TEST(test_places)
         assert_int_equal(expect_number(&command, "world.hosts.rate_bytes_per_s"), 125000000);
         assert_int_equal(expect_number(&command, "world.hosts.slow.0.host"), 2);
         assert_int_equal(expect_number(&command, "world.hosts.dilation"), 1);
+        const json_t *environment = json_at(command.json, "invocation.environment");
+        assert_non_null(json_object_get(environment, "DPBENCH_DILATION"));
+        assert_null(json_object_get(environment, "DPBENCH_HOSTS")); /* other processes each time */
     }
 }
 
@@ -91,10 +94,11 @@ static double ring_mb_per_s(const char *options)
 {
     struct command command;
     char line[512];
-    snprintf(line, sizeof line,
-             "comm %s comm.name=ring_tcp comm_test.sizes=512KiB comm_test.iterations=4 "
-             "comm_test.codecs=no --json",
-             common);
+    snprintf(
+        line, sizeof line,
+        "comm %s run.workers=4 comm.name=ring_tcp comm_test.sizes=512KiB comm_test.iterations=4 "
+        "comm_test.codecs=no --json",
+        common);
     on_hosts(&command, options, line);
     return expect_number(&command, "points.0.bus_gb_per_s") * 1e3;
 }
@@ -121,6 +125,25 @@ TEST(test_rates)
     const double control = ring_mb_per_s("4 --rate 100Gbit");
     print_message("as good as unshaped: %.1f MB/s\n", control);
     assert_true(control > 1.15 * 37.5);
+}
+
+/* A ring of two sends a message to and fro; a kernel without netem delays nothing, and is refused. */
+TEST(test_latency)
+{
+    struct command command;
+    need_root();
+    dpbench(&command, deadline_s,
+            "hosts 2 --rate 1Gbit --latency 10ms --dilation 2 -- %s/dpbench comm %s run.workers=2 "
+            "comm.name=ring_tcp comm_test.sizes=4B comm_test.iterations=4 comm_test.codecs=no "
+            "--json",
+            build_directory(), common);
+    if (command.exit_code == 2) {
+        expect_part(command.err, "--latency: this kernel has no netem");
+        return;
+    }
+    const double ms = expect_number(&command, "points.0.time_us.min") / 1e3;
+    print_message("2 times 20 ms: %.1f ms\n", ms);
+    assert_true(ms > 40 && ms < 60);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
