@@ -534,7 +534,7 @@ static uint32_t add_tensor(struct dpb_graph_builder *builder, const char *name, 
     if (!tensor)
         return DPB_NONE;
     tensor->decays = true;
-    tensor->init_stddev = 0.02;
+    tensor->init_value = 0.02;
     node->weight = builder->graph->n_tensors - 1;
     node->macs = macs;
     return keep_shape(builder, input);

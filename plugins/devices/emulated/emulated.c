@@ -37,7 +37,7 @@
 #include "lib/device/refuse.h"
 
 enum {
-    POOL = 1 << 18,
+    POOL = 1 << 17,
     PIECE = 1 << 14,
     BURNERS = 64
 }; /* elements: of the pool, and of a window in it */
