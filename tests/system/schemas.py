@@ -149,7 +149,7 @@ class Documents(unittest.TestCase):
         self.assertIn("skipped_samples", found["images"]["points"][0]["windows"][0])
         self.assertEqual(set(found["links"]) - set(found["topology"]), {"memory", "cores", "loopback", "devices"})
         self.assertEqual({link["source"] for link in found["given"]["links"] + found["fitted"]["links"]},
-                         {"given", "measured"})
+                         {"data sheet", "measured"})
 
     def test_another_field_is_refused(self):
         """In each object but those whose members have names of the user's or the plugins'."""
