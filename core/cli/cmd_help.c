@@ -166,6 +166,8 @@ static void print_arguments(const char *usage)
     } rows[] = {
         {"-c FILE.ini | NAME", "the experiment: a file, whose sections `dpbench help` lists; or a "
                                "name of `dpbench list`"},
+        {"PROFILE", "of an accelerator: a file of `dpbench profile`, or the name of one that came "
+                    "with dpbench"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
         {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
         {"--markdown", "the table as Markdown"},
@@ -176,7 +178,7 @@ static void print_arguments(const char *usage)
         {"--links", "instead: a document of `dpbench links network`"},
         {"--comm", "instead: a document of `dpbench comm`, to which a link is fitted"},
         {"--workers", "numbers of workers; default 2,4,... to 1024"},
-        {"--strategies", "default: all that apply, but ring_verbs and those with /shard"},
+        {"--strategies", "default: all that apply, but ring_verbs, those with /shard, and models"},
         {"--buckets", "values of comm.bucket; default: the run's"},
         {"--batches", "values of run.batch; default: the run's"},
         {"--per-machine", "so many workers share a machine and its link; default 1"},
@@ -186,6 +188,10 @@ static void print_arguments(const char *usage)
                       "workers"},
         {"--host", "a worker's thread sends at RATE, and takes TIME for each message; default: no "
                    "time"},
+        {"--uplink", "hosts are two halves; N of them have N/2 links / RATIO between the halves"},
+        {"--delay", "of each worker's step, as run.delay"},
+        {"--codec", "messages by this codec, at the speed that `dpbench comm` measured"},
+        {"--update", "with a profile: elements that a worker's optimizer updates in a second"},
         {"--window", "how long work is repeated for one number, 10us to 10s; default 10ms"},
         {"--max", "largest size of a message, 1KiB to 256MiB"},
         {"--rate", "of the link of each host, each way, as in 10Gbit"},

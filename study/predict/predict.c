@@ -40,7 +40,7 @@ static bool has_servers(const struct dpb_prediction_case *c)
 /* The devices exchange by themselves. */
 static bool on_devices(const struct dpb_prediction_case *c)
 {
-    return c->way == DPB_WAY_NCCL || c->way == DPB_WAY_REPLICATED;
+    return c->way == DPB_WAY_DEVICES || c->way == DPB_WAY_REPLICATED;
 }
 
 bool dpb_predict_crosses(const struct dpb_prediction_case *c)
@@ -249,7 +249,7 @@ static void plan_local_servers(const struct dpb_prediction_case *c, double bytes
 }
 
 /* Up and back: each half of the bytes and of the latencies. The slowest link sets the pace. */
-static void plan_nccl(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
+static void plan_devices(const struct dpb_prediction_case *c, double bytes, struct plan *plan)
 {
     const uint32_t w = c->workers, h = machines_of(c), l = w < c->per_machine ? w : c->per_machine;
     struct stage pace = {.service_s = l > 1 ? seconds_of(bytes, &c->inside) : 0, .resource = LINK};
@@ -311,8 +311,8 @@ static struct plan plan_of(const struct dpb_measured *measured, const struct dpb
         plan_servers(c, bytes, update_s, &plan);
     else if (c->way == DPB_WAY_LOCAL_SERVERS)
         plan_local_servers(c, bytes, update_s, &plan);
-    else if (c->way == DPB_WAY_NCCL)
-        plan_nccl(c, bytes, &plan);
+    else if (c->way == DPB_WAY_DEVICES)
+        plan_devices(c, bytes, &plan);
     else if (c->way == DPB_WAY_REPLICATED)
         plan_replicated(c, bytes, &plan);
     else

@@ -10,10 +10,10 @@
  * Without a core for communication the thread looks after the exchange between backward's layers
  * and after backward. With one, a second thread does so at once.
  *
- * NCCL exchanges by a ring or by two trees (Sanders, Speck, Traff: Two-tree algorithms for full
- * bandwidth broadcast, reduction and scan. Parallel Computing 35(12), 2009), here whichever is
- * faster for a bucket by latency and bandwidth alone. That is its published algorithm, not its code:
- * no channels, no protocols, no kernels.
+ * Accelerators exchange by a ring or by two trees (Sanders, Speck, Traff: Two-tree algorithms for
+ * full bandwidth broadcast, reduction and scan. Parallel Computing 35(12), 2009), here whichever is
+ * faster for a bucket by latency and bandwidth alone. Their libraries publish these algorithms, and
+ * have channels, protocols and kernels, too, which are not here.
  *
  * Costs per stage: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations
  * in MPICH. IJHPCA 19(1), 2005 (ring); docs/predicting.md (all).
@@ -40,7 +40,7 @@ enum dpb_way {
     DPB_WAY_HIERARCHICAL,  /* within machines by memory, across by rings of equal places */
     DPB_WAY_SERVERS,       /* parameter servers: processes on machines of their own, or shards */
     DPB_WAY_LOCAL_SERVERS, /* the same, after each machine's workers have summed in its memory */
-    DPB_WAY_NCCL,          /* a ring or two trees, on the devices */
+    DPB_WAY_DEVICES,       /* a ring or two trees, on the devices */
     DPB_WAY_REPLICATED     /* within a machine: bucket i is summed on worker i mod W, copied back */
 };
 

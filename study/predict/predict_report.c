@@ -36,7 +36,7 @@ static const struct strategy {
     {"ring_tcp/shard", DPB_WAY_RING, true, true, false},
     {"ring_verbs/shard", DPB_WAY_RING, false, true, false},
     {"ps_cpu/local", DPB_WAY_LOCAL_SERVERS, true, false, true},
-    {"nccl", DPB_WAY_NCCL, false, false, true},
+    {"nccl", DPB_WAY_DEVICES, false, false, true},
     {"replicated", DPB_WAY_REPLICATED, false, false, true},
 };
 enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
@@ -64,16 +64,19 @@ static const struct strategy *find_strategy(const char *name)
 static dpb_status refuse_strategy(const char *name)
 {
     const char *names[N_STRATEGIES + 1] = {NULL};
-    for (size_t i = 0; i < N_STRATEGIES; i++)
+    char list[32 * N_STRATEGIES] = "";
+    for (size_t i = 0; i < N_STRATEGIES; i++) {
         names[i] = strategies[i].name;
+        strcat(strcat(list, i == 0 ? "" : ", "), names[i]);
+    }
     const char *near = dpb_did_you_mean(name, names);
     return dpb_fail(DPB_USAGE,
-                    "predict has no model of strategy '%s'%s%s%s: it has independent, shm, "
-                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, with comm.shard = optimizer "
-                    "shm/shard, ring_tcp/shard, ring_verbs/shard, and as published algorithms "
-                    "nccl, replicated, ps_cpu/local. Asynchronous and averaging strategies have no "
-                    "step of all workers to predict; they, gloo and mpi can only be measured",
-                    name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+                    "predict has no model of strategy '%s'%s%s%s: it has %s (/shard: with "
+                    "comm.shard = optimizer; /local: a machine sums first). Asynchronous and "
+                    "averaging strategies have no step of all workers to predict; they can only be "
+                    "measured, as those whose library chooses how to exchange",
+                    name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
+                    list);
 }
 
 /* All but strategies over RDMA, whose links differ from TCP's, strategies with shards, and models. */

@@ -350,7 +350,7 @@ TEST(the_cable_between_halves)
 TEST(models_take_what_their_formulas_say)
 {
     const double a = 20e-6, m = 0.1;
-    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 100 * MB);
+    struct dpb_prediction_case c = make_case(DPB_WAY_DEVICES, 8, 100 * MB);
     assert_near(step_of(&idle, &c), 14 * a + 14.0 / 8 * m, 1e-9); /* a ring */
     c.workers = 1024; /* 20 latencies of trees against 2046 */
     assert_near(step_of(&idle, &c), 20 * a + 2 * m, 1e-9);
@@ -375,7 +375,7 @@ TEST(models_take_what_their_formulas_say)
 /* Devices exchange without the worker's thread, and update behind it. */
 TEST(devices_exchange_beside_the_thread)
 {
-    struct dpb_prediction_case c = make_case(DPB_WAY_NCCL, 8, 4 * MB);
+    struct dpb_prediction_case c = make_case(DPB_WAY_DEVICES, 8, 4 * MB);
     c.outside = free_link;
     c.host = gigabyte;
     assert_near(step_of(&worker, &c), 0.095, 1e-9); /* the last updates are 70 % of 5 ms */
