@@ -130,7 +130,7 @@ DPB_PRINTF(2, 3) static void add(struct script *script, const char *format, ...)
 
 static dpb_status run_script(const char *program, pid_t holder, struct script *script)
 {
-    char *output = malloc(OUTPUT);
+    char *output = calloc(1, OUTPUT);
     DPB_TRY(dpb_allocated(output));
     const char *const words[] = {program, "-batch", "-", NULL};
     const int code = run_in(holder, words, script->text, output);
@@ -238,7 +238,7 @@ static dpb_status find_delay(pid_t holder)
 {
     static const char *const words[] = {"tc",   "qdisc", "add",   "dev", "lo",
                                         "root", "netem", "delay", "1ms", NULL};
-    char *output = malloc(OUTPUT);
+    char *output = calloc(1, OUTPUT);
     DPB_TRY(dpb_allocated(output));
     const int code = run_in(holder, words, "", output);
     free(output);
@@ -307,7 +307,7 @@ static void check_queues(pid_t holder, const char *whose, char *output)
 
 void dpb_hosts_network_check(const struct dpb_hosts_network *network)
 {
-    char *output = malloc(OUTPUT), whose[32];
+    char *output = calloc(1, OUTPUT), whose[32];
     for (uint32_t i = 0; output && i <= network->plan->n; i++) {
         snprintf(whose, sizeof whose, i < network->plan->n ? "host %u" : "the switch", i + 1);
         check_queues(network->holders[i], whose, output);

@@ -116,7 +116,7 @@ static void expect_rate(const char *options, double mb_per_s)
         fail_msg("%s: %.1f MB/s, not %.1f", options, is, mb_per_s);
 }
 
-TEST(test_rates)
+PLAIN_TEST(test_rates)
 {
     expect_rate("4 --rate 300Mbit", 37.5);
     expect_rate("4 --rate 600Mbit --dilation 2 --slow 3=320Mbit", 20);
@@ -265,7 +265,7 @@ TEST(test_refusals)
 static void refuses_hosts(const char *words)
 {
     dpbench_says(deadline_s, 2, WORDS(words), "check -c /dev/null run.steps=1 %s",
-                 "device.name=reference");
+                 "device.name=reference model.name=tiny");
 }
 
 /* Jobs that the hosts do not fit, and hosts that are none. */
