@@ -143,12 +143,12 @@ static char *describe(const struct dpb_hosts_plan *plan)
 
 static dpb_status export_hosts(const struct asked *asked, const struct dpb_hosts_network *network)
 {
-    char keepers[12 * DPB_HOSTS_MOST];
-    struct dpb_text list = dpb_text_in(keepers, sizeof keepers);
+    char holders[12 * DPB_HOSTS_MOST];
+    struct dpb_text list = dpb_text_in(holders, sizeof holders);
     for (uint32_t i = 0; i < asked->plan.n; i++)
-        dpb_text_item(&list, ":", "%d", (int)network->keepers[i]);
+        dpb_text_item(&list, ":", "%d", (int)network->holders[i]);
     char *text = describe(&asked->plan);
-    const bool all = text && setenv(DPB_HOSTS_VARIABLE, keepers, 1) == 0 &&
+    const bool all = text && setenv(DPB_HOSTS_VARIABLE, holders, 1) == 0 &&
                      setenv(DPB_HOSTS_NETWORK_VARIABLE, text, 1) == 0 &&
                      setenv("DPBENCH_DILATION", asked->dilation, 1) == 0;
     free(text);

@@ -37,7 +37,7 @@ static bool take_reno(void)
 }
 
 /* A process that holds a namespace and does nothing else; a terminal's signals do not end it. */
-static void keep(pid_t parent, int ready)
+static void hold(pid_t parent, int ready)
 {
     sigset_t all;
     sigfillset(&all);
@@ -52,7 +52,7 @@ static void keep(pid_t parent, int ready)
         pause();
 }
 
-static dpb_status start_keeper(pid_t *keeper)
+static dpb_status start_holder(pid_t *holder)
 {
     int ready[2], error = 0;
     const pid_t parent = getpid();
@@ -62,12 +62,12 @@ static dpb_status start_keeper(pid_t *keeper)
     if (pid < 0)
         error = errno;
     if (pid == 0)
-        keep(parent, ready[1]);
+        hold(parent, ready[1]);
     close(ready[1]);
     if (pid > 0 && read(ready[0], &error, sizeof error) != sizeof error)
         error = ECHILD;
     close(ready[0]);
-    *keeper = pid > 0 ? pid : 0; /* the caller ends it */
+    *holder = pid > 0 ? pid : 0; /* the caller ends it */
     if (error == 0)
         return DPB_OK;
     return dpb_fail(error == EPERM ? DPB_UNSUPPORTED : DPB_FAILED,
@@ -75,17 +75,17 @@ static dpb_status start_keeper(pid_t *keeper)
                     error == EPERM ? "; `dpbench hosts` needs root" : "");
 }
 
-static bool enter(pid_t keeper)
+static bool enter(pid_t holder)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/ns/net", (int)keeper);
+    snprintf(path, sizeof path, "/proc/%d/ns/net", (int)holder);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     return fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
 }
 
 /* Runs a program in a namespace, which reads `input` ("": nothing) and may write up to OUTPUT bytes
  * on both outputs, to `output`. Returns its exit code; -1: there is none. */
-static int run_in(pid_t keeper, const char *const *words, const char *input, char *output)
+static int run_in(pid_t holder, const char *const *words, const char *input, char *output)
 {
     int status = -1;
     const int in = memfd_create("in", MFD_CLOEXEC), out = memfd_create("out", MFD_CLOEXEC);
@@ -94,7 +94,7 @@ static int run_in(pid_t keeper, const char *const *words, const char *input, cha
     const pid_t pid = written ? fork() : -1;
     if (pid == 0) {
         if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
-            dup2(out, STDERR_FILENO) >= 0 && enter(keeper))
+            dup2(out, STDERR_FILENO) >= 0 && enter(holder))
             execvp(words[0], (char *const *)(uintptr_t)words);
         dprintf(STDERR_FILENO, "%s", strerror(errno));
         _exit(127);
@@ -128,12 +128,12 @@ DPB_PRINTF(2, 3) static void add(struct script *script, const char *format, ...)
     assert(script->length < script->capacity);
 }
 
-static dpb_status run_script(const char *program, pid_t keeper, struct script *script)
+static dpb_status run_script(const char *program, pid_t holder, struct script *script)
 {
-    char *output = malloc(OUTPUT);
+    char *output = calloc(1, OUTPUT);
     DPB_TRY(dpb_allocated(output));
     const char *const words[] = {program, "-batch", "-", NULL};
-    const int code = run_in(keeper, words, script->text, output);
+    const int code = run_in(holder, words, script->text, output);
     output[strcspn(output, "\n")] = '\0';
     dpb_status status = DPB_OK;
     if (code == 127)
@@ -160,7 +160,7 @@ static double burst_of(double bytes_per_s)
 
 static double uplink_rate(const struct dpb_hosts_plan *plan)
 {
-    return plan->uplink > 0 ? (double)plan->rate * (plan->n / 2) / plan->uplink : INFINITY;
+    return plan->uplink > 0 ? (double)plan->rate * plan->n / 2 / plan->uplink : INFINITY;
 }
 
 /* What TCP hands to an interface in one piece, as fits into the smallest burst with its headers. tbf
@@ -200,14 +200,14 @@ static dpb_status plug(const struct dpb_hosts_network *network, struct script *s
         add(script,
             "link add cable%u type veth peer name eth0 netns %d\n"
             "link set cable%u master switch%u up\n",
-            i + 1, (int)network->keepers[i], i + 1, half_of(plan, i));
-    DPB_TRY(run_script("ip", network->keepers[plan->n], script));
+            i + 1, (int)network->holders[i], i + 1, half_of(plan, i));
+    DPB_TRY(run_script("ip", network->holders[plan->n], script));
     for (uint32_t i = 0; i < plan->n; i++) {
         add(script,
             "link set lo up\naddress add " DPB_HOSTS_PREFIX "%u/24 dev eth0\n"
             "link set eth0 gso_max_size %.0f up\n",
             i + 1, piece_of(plan));
-        DPB_TRY(run_script("ip", network->keepers[i], script));
+        DPB_TRY(run_script("ip", network->holders[i], script));
     }
     return DPB_OK;
 }
@@ -217,7 +217,7 @@ static dpb_status shape(const struct dpb_hosts_network *network, struct script *
     const struct dpb_hosts_plan *plan = network->plan;
     for (uint32_t i = 0; i < plan->n; i++) {
         add_rate(plan, script, "eth0", "root", (double)plan->rates[i]);
-        DPB_TRY(run_script("tc", network->keepers[i], script));
+        DPB_TRY(run_script("tc", network->holders[i], script));
     }
     for (uint32_t i = 0; i < plan->n; i++) {
         char device[32];
@@ -230,17 +230,17 @@ static dpb_status shape(const struct dpb_hosts_network *network, struct script *
     }
     for (uint32_t i = 0; plan->uplink > 0 && i < 2; i++)
         add_rate(plan, script, i == 0 ? "uplink0" : "uplink1", "root", uplink_rate(plan));
-    return run_script("tc", network->keepers[plan->n], script);
+    return run_script("tc", network->holders[plan->n], script);
 }
 
 /* Nothing else of the kernel's delays packets. */
-static dpb_status find_delay(pid_t keeper)
+static dpb_status find_delay(pid_t holder)
 {
     static const char *const words[] = {"tc",   "qdisc", "add",   "dev", "lo",
                                         "root", "netem", "delay", "1ms", NULL};
-    char *output = malloc(OUTPUT);
+    char *output = calloc(1, OUTPUT);
     DPB_TRY(dpb_allocated(output));
-    const int code = run_in(keeper, words, "", output);
+    const int code = run_in(holder, words, "", output);
     free(output);
     if (code == 0 || code == 127) /* without tc, run_script names it */
         return DPB_OK;
@@ -253,9 +253,9 @@ static dpb_status build(struct dpb_hosts_network *network, struct script *script
 {
     const struct dpb_hosts_plan *plan = network->plan;
     for (uint32_t i = 0; i <= plan->n; i++)
-        DPB_TRY(start_keeper(&network->keepers[i]));
+        DPB_TRY(start_holder(&network->holders[i]));
     if (plan->latency_ns > 0)
-        DPB_TRY(find_delay(network->keepers[plan->n]));
+        DPB_TRY(find_delay(network->holders[plan->n]));
     DPB_TRY(plug(network, script));
     return shape(network, script);
 }
@@ -277,19 +277,19 @@ dpb_status dpb_hosts_network_up(const struct dpb_hosts_plan *plan,
 void dpb_hosts_network_down(struct dpb_hosts_network *network)
 {
     for (uint32_t i = 0; network->plan && i <= network->plan->n; i++)
-        if (network->keepers[i] > 0) {
-            kill(network->keepers[i], SIGKILL);
-            waitpid(network->keepers[i], NULL, 0);
+        if (network->holders[i] > 0) {
+            kill(network->holders[i], SIGKILL);
+            waitpid(network->holders[i], NULL, 0);
         }
     *network = (struct dpb_hosts_network){0};
 }
 
 /* ---- what the queues dropped ------------------------------------------------------------------ */
 
-static void check_queues(pid_t keeper, const char *whose, char *output)
+static void check_queues(pid_t holder, const char *whose, char *output)
 {
     static const char *const words[] = {"tc", "-s", "-j", "qdisc", "show", NULL};
-    const int code = run_in(keeper, words, "", output);
+    const int code = run_in(holder, words, "", output);
     json_t *queues = code == 0 ? json_loads(output, 0, NULL) : NULL;
     if (!queues)
         dpb_warn("hosts_unknown", "whether %s dropped packets is not known: `tc -s -j` says: %s",
@@ -307,10 +307,10 @@ static void check_queues(pid_t keeper, const char *whose, char *output)
 
 void dpb_hosts_network_check(const struct dpb_hosts_network *network)
 {
-    char *output = malloc(OUTPUT), whose[32];
+    char *output = calloc(1, OUTPUT), whose[32];
     for (uint32_t i = 0; output && i <= network->plan->n; i++) {
         snprintf(whose, sizeof whose, i < network->plan->n ? "host %u" : "the switch", i + 1);
-        check_queues(network->keepers[i], whose, output);
+        check_queues(network->holders[i], whose, output);
     }
     free(output);
 }

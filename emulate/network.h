@@ -1,6 +1,6 @@
 /*
  * network.h - a network of hosts on this machine: each a network namespace, joined by a switch,
- * links shaped to a rate. Namespaces have no names: processes keep them that die with this one, so
+ * links shaped to a rate. Namespaces have no names: processes hold them that die with this one, so
  * nothing is left however it ends. Needs root, and `ip` and `tc` of iproute2.
  *
  *     host 1: eth0 ---- cable1 +--------+        +--------+ cable3 ---- eth0 :host 3
@@ -27,7 +27,7 @@ struct dpb_hosts_plan {
 
 struct dpb_hosts_network {
     const struct dpb_hosts_plan *plan; /* @borrowed */
-    pid_t keepers[DPB_HOSTS_MOST + 1]; /* of the hosts' namespaces, then of the switches' */
+    pid_t holders[DPB_HOSTS_MOST + 1]; /* of the hosts' namespaces, then of the switches' */
 };
 
 /* DPB_UNSUPPORTED: this process or this kernel cannot. Blocks. */

@@ -26,7 +26,7 @@ static dpb_status open_host(struct dpb_hosts *hosts, long pid)
     if (fd < 0 || fstat(fd, &other) != 0 || stat("/proc/self/ns/net", &own) != 0 ||
         own.st_ino == other.st_ino)
         return dpb_fail(DPB_USAGE,
-                        DPB_HOSTS_VARIABLE ": process %ld keeps no network of `dpbench hosts`%s%s; "
+                        DPB_HOSTS_VARIABLE ": process %ld holds no network of `dpbench hosts`%s%s; "
                                            "if `dpbench hosts` has ended, unset the variable",
                         pid, error ? ": " : "", error ? strerror(error) : "");
     return DPB_OK;

@@ -2,7 +2,7 @@
  * hosts.h - the hosts of `dpbench hosts`: network namespaces of this machine. The local launcher
  * starts the ranks of machine m (comm.hosts) on host m + 1.
  *
- * DPBENCH_HOSTS has the process that keeps each host's namespace, as in 812:813:814. Without that
+ * DPBENCH_HOSTS has the process that holds each host's namespace, as in 812:813:814. Without that
  * variable there are no hosts, and ranks stay in the launcher's namespace.
  */
 #ifndef DPB_CORE_LAUNCH_HOSTS_H

@@ -116,7 +116,7 @@ static void expect_rate(const char *options, double mb_per_s)
         fail_msg("%s: %.1f MB/s, not %.1f", options, is, mb_per_s);
 }
 
-TEST(test_rates)
+PLAIN_TEST(test_rates)
 {
     expect_rate("4 --rate 300Mbit", 37.5);
     expect_rate("4 --rate 600Mbit --dilation 2 --slow 3=320Mbit", 20);
@@ -159,14 +159,14 @@ TEST(test_exit_code)
 }
 
 /* The namespaces of a running `dpbench hosts 2`: of both hosts and of the switch. */
-static int keepers_of(pid_t program, pid_t keepers[8])
+static int holders_of(pid_t program, pid_t holders[8])
 {
     char path[64];
     int n = 0, pid;
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)program, (int)program);
     FILE *file = fopen(path, "re");
     while (file && n < 8 && fscanf(file, "%d", &pid) == 1)
-        keepers[n++] = pid;
+        holders[n++] = pid;
     if (file)
         fclose(file);
     return n;
@@ -175,7 +175,7 @@ static int keepers_of(pid_t program, pid_t keepers[8])
 static void await_children(pid_t program, int n, pid_t children[8])
 {
     const double until_s = now_s() + deadline_s;
-    while (access("running", F_OK) != 0 || keepers_of(program, children) != n) {
+    while (access("running", F_OK) != 0 || holders_of(program, children) != n) {
         if (now_s() > until_s)
             fail_msg("the command has not begun");
         usleep(10000);
@@ -265,7 +265,7 @@ TEST(test_refusals)
 static void refuses_hosts(const char *words)
 {
     dpbench_says(deadline_s, 2, WORDS(words), "check -c /dev/null run.steps=1 %s",
-                 "device.name=reference");
+                 "device.name=reference model.name=tiny");
 }
 
 /* Jobs that the hosts do not fit, and hosts that are none. */
@@ -289,9 +289,9 @@ TEST(test_jobs_refused)
     setenv("DPBENCH_HOSTS", "one:2", 1);
     refuses_hosts("DPBENCH_HOSTS = one:2 is no list");
     setenv("DPBENCH_HOSTS", "4194305", 1); /* more than the kernel numbers */
-    refuses_hosts("process 4194305 keeps no network of `dpbench hosts`: No such file or directory");
+    refuses_hosts("process 4194305 holds no network of `dpbench hosts`: No such file or directory");
     setenv("DPBENCH_HOSTS", own, 1);
-    refuses_hosts("keeps no network of `dpbench hosts`; if");
+    refuses_hosts("holds no network of `dpbench hosts`; if");
     unsetenv("DPBENCH_HOSTS");
 }
 
