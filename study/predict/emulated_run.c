@@ -166,7 +166,8 @@ static const char *verdict_of(const json_t *result, const struct dpb_predict_wor
         return "faster than predicted: the link or the profile is not the run's";
     if (!(measured_ns > dpb_json_number(row, "high_ns") * tolerated))
         return "as predicted";
-    if (computed_ns > worker->measured.compute_s * 1e9 * tolerated)
+    if (computed_ns - worker->measured.compute_s * 1e9 >
+        (measured_ns - dpb_json_number(row, "step_ns")) / 2)
         return "the device, which did not keep the profile's times: neither network nor strategy";
     if (was_late(result))
         return "the network or the machine, which had too few cores or other work, not the "

@@ -492,7 +492,7 @@ TEST(emulated_runs_are_predicted_from_their_profile)
     json_object_del(result, "warnings");
     set(result, "load", "disturbed", json_true());
     assert_non_null(strstr(verdict_of(result, &document), "or the machine"));
-    set(result, "timing.breakdown_ns", "backward", json_real(20e6));
+    set(result, "timing.breakdown_ns", "backward", json_real(26e6));
     assert_non_null(strstr(verdict_of(result, &document), "neither network nor strategy"));
     set(result, "timing", "step_ns", json_pack("[f]", 0.8 * step_ns));
     assert_non_null(strstr(verdict_of(result, &document), "faster than predicted"));
