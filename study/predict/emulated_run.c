@@ -148,6 +148,15 @@ void dpb_emulated_shape(const json_t *result, struct dpb_predict_worker *worker)
 
 /* ---- the verdict ---------------------------------------------------------------------------- */
 
+static bool was_late(const json_t *result)
+{
+    dpb_each_item(json_object_get(result, "warnings"), i, warning) {
+        if (dpb_json_is(warning, "code", "emulation_late"))
+            return true;
+    }
+    return dpb_json_true(result, "load.disturbed") || dpb_json_true(result, "world.oversubscribed");
+}
+
 static const char *verdict_of(const json_t *result, const struct dpb_predict_worker *worker,
                               const json_t *row, double measured_ns)
 {
@@ -157,10 +166,12 @@ static const char *verdict_of(const json_t *result, const struct dpb_predict_wor
         return "faster than predicted: the link or the profile is not the run's";
     if (!(measured_ns > dpb_json_number(row, "high_ns") * tolerated))
         return "as predicted";
-    if (dpb_json_true(result, "load.disturbed") || dpb_json_true(result, "world.oversubscribed"))
-        return "no conclusion: the machine had too few cores, or other work";
-    if (computed_ns > worker->measured.compute_s * 1e9 * tolerated)
+    if (computed_ns - worker->measured.compute_s * 1e9 >
+        (measured_ns - dpb_json_number(row, "step_ns")) / 2)
         return "the device, which did not keep the profile's times: neither network nor strategy";
+    if (was_late(result))
+        return "the network or the machine, which had too few cores or other work, not the "
+               "strategy";
     return "the network, not the strategy";
 }
 
