@@ -24,6 +24,8 @@ static void load_file(const char *path)
     assert_true(strlen(name) < sizeof file);
     snprintf(file, sizeof file, "%.*s", (int)(strlen(name) - strlen(".so")), name);
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_MODEL, file, &plugin_host);
+    if (strcmp(plugin->name, "profile") == 0)
+        return; /* the tensors of a file: test_emulated */
     for (; plugin; plugin = plugin->next) {
         assert_true(n_models < MOST_MODELS);
         models[n_models++] = plugin;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "lib/capture.h"
 #include "lib/model.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
 TEST(test_tiny_has_every_op)
@@ -28,7 +29,7 @@ TEST(test_tiny_has_every_op)
             gamma[node->weight != DPB_NONE] = true;
     }
     for (int op = 0; op < DPB_OPS; op++)
-        assert_true(seen[op]);
+        assert_true(seen[op] || op == DPB_OP_TENSOR); /* which no device computes */
     assert_true(bias[0] && bias[1] && gamma[0] && gamma[1] && dense_bias[0] && dense_bias[1]);
     assert_true(graph->n_parameters <= 2000);
 }
@@ -244,6 +245,34 @@ TEST(test_initial_values)
     assert_normal(resnet20, weights, "fc.weight", sqrt(1.0 / 64));
     assert_constant(resnet20, weights, "layer3.2.bn2.weight", 1.0);
     assert_constant(resnet20, weights, "layer3.2.bn2.bias", 0.0);
+}
+
+/* Tensors alone, as model `profile` has them. */
+static dpb_status build_tensors(const void *options, const struct dpb_graph_ops *g,
+                                struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)nclass;
+    uint32_t x = g->tensor(b, "first.weight", g->input(b), 17, 1000);
+    x = g->tensor(b, options ? "first.weight" : "last.bias", x, 5, 0);
+    g->softmax_loss(b, "loss", x);
+    return DPB_OK;
+}
+
+TEST(test_tensors)
+{
+    static const struct dpb_model_ops tensors = {.build = build_tensors};
+    const struct dpb_shape input = {2, 1, 1};
+    struct dpb_graph *graph = NULL;
+    assert_int_equal(dpb_graph_build("tensors", &tensors, NULL, input, 2, &graph), DPB_OK);
+    own_graph(graph);
+    assert_int_equal(graph->n_tensors, 2);
+    assert_string_equal(graph->tensors[0].name, "last.bias");
+    assert_string_equal(graph->tensors[1].name, "first.weight");
+    assert_int_equal(graph->tensors[1].offset, 16);
+    assert_int_equal(graph->n_parameters, 22);
+    assert_int_equal(graph->macs, 1000);
+    assert_int_equal(dpb_graph_build("tensors", &tensors, "twice", input, 2, &graph), DPB_USAGE);
+    dpb_first_error_clear();
 }
 
 /* A layer of every rule. */
