@@ -71,8 +71,8 @@ struct dpb_codec_cost {
 /*
  * uplink: N hosts, workers' machines and then those of server processes, are two halves. A cable
  * between the halves carries N/2 x rate / R each way. A stage takes at least the time of the bytes
- * that cross the cable each way. With B bytes of a bucket, W workers, L a machine, H machines, a and
- * b of them in the halves, k_a and k_b servers, these are:
+ * that cross the cable each way. With B bytes of a bucket, W workers, L a machine, H machines, a
+ * and b of them in the halves, k_a and k_b servers, these are:
  *
  *     a ring in the order of ranks, hierarchical   those of a link: one hop crosses each way
  *     servers in the workers                       a b L^2 B / W, pushed, and as much pulled
@@ -122,8 +122,8 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *c, bool together,
                             struct dpb_predicted *predicted);
 
-/* The busiest link's time for the bytes of a step, without latency. Of the thread's work only copies
- * in memory count. */
+/* The busiest link's time for the bytes of a step, without latency. Of the thread's work only
+ * copies in memory count. */
 double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_prediction_case *c);
 
 /*
