@@ -1,6 +1,6 @@
 /*
- * emulated_run.h - a run of several workers on device `emulated`, predicted from its own profile: is
- * its step what its strategy costs over the link that it was given?
+ * emulated_run.h - a run of several workers on device `emulated`, predicted from its own profile:
+ * does its step take what its strategy costs over its link?
  */
 #ifndef DPB_STUDY_PREDICT_EMULATED_RUN_H
 #define DPB_STUDY_PREDICT_EMULATED_RUN_H

@@ -8,8 +8,8 @@
 #include "base/stats.h"
 #include "plan/delay.h"
 
-/* A distribution in so many values: the largest of a normal one is 3.3 deviations above the mean, as
- * the largest of 1,024 draws is on average. */
+/* A distribution in so many values. The largest value of a normal one is 3.3 deviations above the
+ * mean, as is the largest of 1,024 draws on average. */
 enum { VALUES = 1024, MOST_SUMS = 65536 };
 static const double least_factor = 0.1;
 

@@ -22,9 +22,9 @@ struct dpb_lengths {
  * of the mean, as on device `emulated`. */
 dpb_status dpb_lengths_normal(double spread, struct dpb_lengths *made);
 /*
- * Each step is delayed, too, independently of its computing, whose mean is compute_s. A step that is
- * as long as the mean or longer becomes one of mean length with the rest as its delay: sums keep
- * their distribution.
+ * Delays each step, too, independently of its computing, whose mean is compute_s. A step longer
+ * than that mean becomes one of mean computing, with the rest as its delay: sums keep their
+ * distribution.
  */
 dpb_status dpb_lengths_delay(struct dpb_lengths *lengths, double compute_s,
                              const struct dpb_delay *delay);

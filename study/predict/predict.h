@@ -61,24 +61,26 @@ struct dpb_measured {
     size_t n_factors;
 };
 
+/* Messages of a codec, and the speed of the thread that makes and reads them. */
+struct dpb_codec_cost {
+    double ratio;              /* bytes of a message over those of gradients */
+    double encode_bytes_per_s; /* of gradients */
+    double decode_bytes_per_s; /* of gradients; NAN: messages are summed, and not decoded */
+};
+
 /*
- * uplink: N hosts, server processes behind the workers' machines, are two halves. Between the halves
- * a cable carries N/2 x rate / R, each way. What crosses the cable each way takes at least its bytes
- * over that; B bytes of a bucket, W workers, L a machine, H machines, a and b of them in the halves:
+ * uplink: N hosts, workers' machines and then those of server processes, are two halves. A cable
+ * between the halves carries N/2 x rate / R each way. A stage takes at least the time of the bytes
+ * that cross the cable each way. With B bytes of a bucket, W workers, L a machine, H machines, a
+ * and b of them in the halves, k_a and k_b servers, these are:
  *
- *     a ring in the order of ranks, hierarchical   as much as a link, since one hop crosses each way
+ *     a ring in the order of ranks, hierarchical   those of a link: one hop crosses each way
  *     servers in the workers                       a b L^2 B / W, pushed, and as much pulled
  *     k server processes                           pushed to those of the other half:
  *                                                  a L B k_b / k, and b L B k_a / k the other way
  *
  * So at R = 2 a ring of four hosts or more loses nothing, and servers do.
  */
-struct dpb_codec_cost {
-    double ratio; /* bytes of a message over those of gradients */
-    double encode_bytes_per_s,
-        decode_bytes_per_s; /* of gradients; decode NAN: messages are summed */
-};
-
 struct dpb_prediction_case {
     enum dpb_way way;
     uint32_t workers, per_machine, servers; /* servers: 0: shards in the workers */
@@ -104,8 +106,8 @@ struct dpb_predicted {
     double exposed_s; /* the rest: computing waits for the exchange */
 };
 
-/* One step, in which the slowest worker's computing takes `factor` of the mean, and waits delay_s. DPB_USAGE: more
- * buckets than DPB_PREDICT_BUCKETS; DPB_NO_MEMORY. */
+/* One step, in which the slowest worker waits delay_s and its computing takes `factor` of the mean.
+ * DPB_USAGE: more buckets than DPB_PREDICT_BUCKETS; DPB_NO_MEMORY. */
 dpb_status dpb_predict_step(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *c, double factor, double delay_s,
                             struct dpb_predicted *predicted);
@@ -120,8 +122,8 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *c, bool together,
                             struct dpb_predicted *predicted);
 
-/* The time that the busiest link takes for the bytes of a step, without latency, and without work of
- * the worker's thread but its copies in memory. */
+/* The busiest link's time for the bytes of a step, without latency. Of the thread's work only
+ * copies in memory count. */
 double dpb_predict_link_s(const struct dpb_measured *measured, const struct dpb_prediction_case *c);
 
 /*

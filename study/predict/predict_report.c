@@ -79,7 +79,7 @@ static dpb_status refuse_strategy(const char *name)
                     list);
 }
 
-/* All but strategies over RDMA, whose links differ from TCP's, strategies with shards, and models. */
+/* All but strategies over RDMA, whose links differ from TCP's, with shards, and models. */
 static dpb_status choose_strategies(struct maker *maker)
 {
     const struct dpb_predict_request *request = maker->request;
@@ -403,7 +403,7 @@ static double alone_of(const struct maker *maker, const struct dpb_prediction_ca
                                         : own_s;
 }
 
-/* What knows nothing of an exchange, or next to nothing, would predict. */
+/* The step by 100 %, and by times and bytes alone. */
 static json_t *controls_of(double alone_s, double simple_s)
 {
     return json_pack("{s:{s:o, s:o}, s:{s:f, s:f}}", "simple", "step_ns",

@@ -387,7 +387,7 @@ TEST(a_profile_is_a_worker)
                     number(row_of(a, "ring_tcp", workers), "step_ns"), 1e-12);
 }
 
-/* The mean of the largest of n normal draws, in deviations (Harter 1961): 0.5642, 1.5388, 2.5076. */
+/* The mean of the largest of n normal draws, in deviations: Harter 1961. */
 TEST(a_profiles_steps_are_normal)
 {
     static const double workers[] = {2, 10, 100}, largest[] = {0.5642, 1.5388, 2.5076};
@@ -478,7 +478,7 @@ TEST(emulated_runs_are_predicted_from_their_profile)
     assert_true(step_ns > 13e6 + link_ns && step_ns < 30e6 + link_ns);
     assert_near(number(document, "run.measured_ns"), 100e6, 1e-9);
     assert_near(number(document, "run.predicted_ns"), step_ns, 1e-12);
-    /* Weights and gradients are copied over 50 GB/s: 2 ms each, the latter but its end behind backward. */
+    /* Over 50 GB/s: 2 ms of weights before forward, and the last tensor's 80 MB behind backward. */
     assert_near(number(document, "worker.compute_ns"), 18e6 + 2e6 + 80e6 / 50, 1e-9);
     assert_near(number(document, "worker.update_ns"), 2e6, 1e-9);
     /* A link that was made has no data sheet. */
