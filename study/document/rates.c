@@ -137,11 +137,14 @@ static bool validates(const json_t *a, const json_t *b)
         emulated = json_object_get(b, "emulated");
         real = a;
     }
+    const char *accelerator = dpb_json_text(emulated, "accelerator", "");
     return dpb_json_is(emulated, "kind", "measured") &&
            dpb_json_is(real, "model.name", dpb_json_text(emulated, "model", "")) &&
            dpb_json_is(real, "config.run.precision.value",
                        dpb_json_text(emulated, "precision", "")) &&
-           dpb_json_is(real, "machine.processor", dpb_json_text(emulated, "accelerator", ""));
+           (dpb_json_is(real, "machine.processor", accelerator) ||
+            dpb_json_is(json_array_get(json_object_get(real, "ranks"), 0), "gpu.name",
+                        accelerator));
 }
 
 /* The kind of the profile that a row or a run emulates by; "": it is of a device that computes. */
