@@ -3,10 +3,10 @@
 
     bench/published.py [BUILD]
 
-Figures of one machine are the [published] sections of conf/. What such a table does not tell is
-assumed, for all of its rows alike: backward is two thirds of a step and makes gradients final evenly,
-steps do not vary, updates cost nothing, buckets have 4 MiB. Links are those of the machines, by their
-data sheets.
+Figures of one machine are the [published] sections of conf/, and the workers are those of profiles/.
+What such a table does not tell is assumed, for all of its rows alike: updates cost nothing, buckets have
+4 MiB; without a profile, backward is two thirds of a step and makes gradients final evenly, and steps do
+not vary. Links are those of the machines, by their data sheets.
 
 Horovod's source tells more (v0.10.0, horovod/tensorflow/mpi_ops.cc): one ring of all GPUs, a fusion
 buffer of 64 MiB, and a thread that looks every 5 ms for what is final, so 2.5 ms late on average.
@@ -28,8 +28,8 @@ WAYS = ("predict", "simple", "perfect")
 class Table:
     """rows: model, batch, strategy, rate of one worker, {workers: published efficiency}"""
 
-    def __init__(self, title, link, inside, per_machine, rows, *options):
-        self.title, self.rows = title, rows
+    def __init__(self, title, accelerator, link, inside, per_machine, rows, *options):
+        self.title, self.accelerator, self.rows = title, accelerator, rows
         self.options = ["--link", link, "--inside", inside, "--per-machine", str(per_machine), *options]
 
 
@@ -60,20 +60,20 @@ def rows_of(conf, batches, *strategies):
 
 def tables():
     return [
-        Table("DGX-1, parameter servers on the CPU", "1Gbit,50us", "10GB,10us", 8, list(rows_of(
+        Table("DGX-1, parameter servers on the CPU", "p100", "1Gbit,50us", "10GB,10us", 8, list(rows_of(
             "gpu_scaling_ps_cpu", {"inception3": 64, "resnet50": 64, "resnet152": 64}, "ps_cpu"))),
-        Table("DGX-1, NCCL", "1Gbit,50us", "80GB,10us", 8, list(rows_of(
+        Table("DGX-1, NCCL", "p100", "1Gbit,50us", "80GB,10us", 8, list(rows_of(
             "gpu_scaling_nccl", {"alexnet": 512, "vgg16": 64}, "nccl"))),
-        Table("two M60, parameter servers on the CPU", "1Gbit,50us", "6.07GB,21us", 2, list(rows_of(
+        Table("two M60, parameter servers on the CPU", "m60", "1Gbit,50us", "6.07GB,21us", 2, list(rows_of(
             "gpu_strategies", {"alexnet": 512, "inception3": 32}, "ps_cpu"))),
-        Table("two M60, GPU to GPU", "1Gbit,50us", "5.3GB,21us", 2, list(rows_of(
+        Table("two M60, GPU to GPU", "m60", "1Gbit,50us", "5.3GB,21us", 2, list(rows_of(
             "gpu_strategies", {"alexnet": 512, "inception3": 32}, "replicated", "nccl"))),
-        Table("Horovod, 128 GPUs over TCP", "25Gbit,50us", "10GB,10us", 4, [
+        Table("Horovod, 128 GPUs over TCP", "p100", "25Gbit,50us", "10GB,10us", 4, [
             ("inception3", 64, "ring_tcp", 142, {128: 0.88}),
             ("resnet101", 64, "ring_tcp", 130, {128: 0.88})], "--buckets", "64MiB", "--delay", "constant(2.5 ms)"),
-        Table("Goyal et al., 256 GPUs", "50Gbit,50us", "20GB,10us", 8, [
+        Table("Goyal et al., 256 GPUs", "p100", "50Gbit,50us", "20GB,10us", 8, [
             ("resnet50", 32, "hierarchical", 219, {256: 0.90})]),
-        Table("PowerAI DDL, 8 to 256 GPUs", "100Gbit,5us", "20GB,10us", 4, [
+        Table("PowerAI DDL, 8 to 256 GPUs", "p100", "100Gbit,5us", "20GB,10us", 4, [
             ("resnet101", 32, "hierarchical", 130,
              {8: 1.00, 16: 0.98, 32: 0.99, 64: 0.97, 128: 0.95, 256: 0.95})]),
     ]
@@ -90,6 +90,15 @@ def profile_of(title, model, batch, rate):
                          "ready_ns": backward_ns * part // PARTS} for part in range(1, PARTS + 1)]}
 
 
+def shipped(accelerator, model, batch):
+    """The name of the profile in profiles/, if there is one of this batch."""
+    name = f"{accelerator}_{model}"
+    if not os.path.exists(f"profiles/{name}.json"):
+        return None
+    with open(f"profiles/{name}.json", encoding="utf-8") as file:
+        return name if json.load(file)["batch"] == batch else None
+
+
 def predict(dpbench, path, table, strategy, workers):
     done = subprocess.run(
         [dpbench, "predict", path, *table.options, "--strategies", strategy,
@@ -103,9 +112,11 @@ def run(dpbench, table, directory):
     lies in the band."""
     errors = []
     for model, batch, strategy, rate, published in table.rows:
-        path = os.path.join(directory, "one.json")
-        with open(path, "w", encoding="utf-8") as out:
-            json.dump(profile_of(table.title, model, batch, rate), out)
+        path = shipped(table.accelerator, model, batch)
+        if not path:
+            path = os.path.join(directory, "one.json")
+            with open(path, "w", encoding="utf-8") as out:
+                json.dump(profile_of(table.title, model, batch, rate), out)
         for workers, row in predict(dpbench, path, table, strategy, published).items():
             alone_ns = batch / rate * 1e9
             by = [alone_ns / row["step_ns"], alone_ns / row["controls"]["simple"]["step_ns"], 1]
