@@ -188,8 +188,6 @@ static void print_arguments(const char *usage)
                       "workers"},
         {"--host", "a worker's thread sends at RATE, and takes TIME for each message; default: no "
                    "time"},
-        {"--uplink RATIO:1",
-         "hosts are two halves; N of them have N/2 links / RATIO between the halves"},
         {"--delay DELAY", "of each worker's step, as run.delay"},
         {"--codec NAME", "messages by this codec, at the speed that `dpbench comm` measured"},
         {"--update RATE", "with a profile: elements that a worker's optimizer updates in a second"},
