@@ -15,6 +15,7 @@ static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, s
 {
     for (size_t i = 0; i < n_rows; i++)
         if (rows[i].kind == DPB_PLUGIN_DEVICE && rows[i].plugin &&
+            !(rows[i].plugin->capabilities & DPB_DEVICE_EMULATED) &&
             (rows[i].plugin->capabilities & DPB_DEVICE_FP32) &&
             (!name || strcmp(rows[i].plugin->name, name) == 0))
             return rows[i].plugin;
@@ -41,7 +42,9 @@ static void print_model(const char *name, const char *summary, const char *devic
     dpb_status status = create(name, device, &experiment);
     /* Opens the data as the rank after the workers does: for its description, not its samples. */
     DPB_THEN(status, dpb_experiment_build(experiment, experiment->n_workers));
-    if (status != DPB_OK) {
+    if (status == DPB_USAGE) {
+        printf("  %-16s by its options: %s\n", name, summary);
+    } else if (status != DPB_OK) {
         printf("  %-16s not usable: %s\n", name, dpb_first_error(NULL));
     } else {
         const struct dpb_graph *graph = experiment->graph;
