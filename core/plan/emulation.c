@@ -7,6 +7,16 @@
 #include "base/log.h"
 #include "base/parse.h"
 
+dpb_status dpb_emulation_adopt(struct dpb_experiment *experiment)
+{
+    struct dpb_config *config = experiment->config;
+    const struct dpb_setting *file = dpb_config_get(config, "model", "file");
+    if (!dpb_experiment_emulates(experiment) || !file ||
+        dpb_config_get(config, "device", "profile"))
+        return DPB_OK;
+    return dpb_config_set(config, "device", "profile", file->value, "model.file");
+}
+
 dpb_status dpb_emulation_settle(struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
