@@ -219,6 +219,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     DPB_THEN(status, load_all(made));
     DPB_THEN(status,
              dpb_hosts_adopt(&made->settings.run, has_interface(made), made->config, &n_hosts));
+    DPB_THEN(status, dpb_emulation_adopt(made));
     DPB_THEN(status, dpb_refuse_unknown(made));
     DPB_THEN(status, dpb_options_parse(made->tables, made->n_tables, made->config));
     if (status == DPB_OK) {

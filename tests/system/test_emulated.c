@@ -43,7 +43,7 @@ static int setup(void **state)
 
 #define ON_X1                                                                                \
     "-c /dev/null --json run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 " \
-    "model.name=profile model.file=x1.json device.name=emulated device.profile=x1.json "
+    "model.name=profile model.file=x1.json device.name=emulated "
 
 static double step_ms(const struct command *command)
 {
@@ -73,6 +73,8 @@ TEST(test_step)
     assert_string_equal(json_text_at(command.json, "emulated.kind"), "estimated");
     assert_string_equal(json_text_at(command.json, "emulated.source"), "a test");
     assert_string_equal(json_text_at(command.json, "config.data.place.value"), "device");
+    assert_string_equal(json_text_at(command.json, "config.device.profile.value"), "x1.json");
+    assert_string_equal(json_text_at(command.json, "config.device.profile.origin"), "model.file");
     const double ready[] = {100000, 200000, ELEMENTS};
     const json_t *elements = json_at(command.json, "timing.ready.elements");
     assert_int_equal(json_array_size(elements), 3);
@@ -170,7 +172,7 @@ TEST(test_conclusions)
     dpbench_ends(&command, deadline_s, 0,
                  "-c /dev/null run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 "
                  "model.name=profile model.file=x1.json device.name=emulated "
-                 "device.profile=x1.json sweep.run.workers=1,2 comm.name=shm sweep.repeats=1 "
+                 "sweep.run.workers=1,2 comm.name=shm sweep.repeats=1 "
                  "sweep.retry_disturbed=0 --output sweep.json");
     EXPECT_WORDS("table", command.out, "emulated", "X1, estimated",
                  "EMULATED, and no measurement of the accelerator", "a test");
