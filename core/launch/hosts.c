@@ -64,7 +64,8 @@ void dpb_hosts_close(struct dpb_hosts *hosts)
         close(hosts->fds[--hosts->n]);
 }
 
-static dpb_status spread(uint32_t n, uint32_t n_workers, uint32_t n_servers,
+/* `each` workers on a host; the last of n hosts may have none. */
+static dpb_status spread(uint32_t n, uint32_t each, uint32_t n_workers, uint32_t n_servers,
                          struct dpb_config *config)
 {
     enum { BYTES = 16 * 1024 };
@@ -73,7 +74,7 @@ static dpb_status spread(uint32_t n, uint32_t n_workers, uint32_t n_servers,
     uint32_t *machines = calloc(n_ranks, sizeof *machines);
     DPB_TRY(dpb_allocated(machines));
     for (uint32_t rank = 0; rank < n_ranks; rank++)
-        machines[rank] = rank < n_workers ? rank / (n_workers / n) : (rank - n_workers) % n;
+        machines[rank] = rank < n_workers ? rank / each : (rank - n_workers) % n;
     const bool fits = dpb_machines_format(machines, n_ranks, text, sizeof text);
     free(machines);
     return fits ? dpb_config_set(config, "comm", "hosts", text, DPB_HOSTS_ORIGIN)
@@ -96,11 +97,12 @@ dpb_status dpb_hosts_adopt(const struct dpb_run_settings *run, bool interface,
         DPB_TRY(dpb_config_set(config, "comm", "interface", DPB_HOSTS_ADDRESSES, DPB_HOSTS_ORIGIN));
     if (dpb_config_get(config, "comm", "hosts") || n_workers + run->servers == 1)
         return DPB_OK;
-    if (run->workers % *n != 0)
+    if (run->workers > *n && run->workers % *n != 0)
         return dpb_config_fail(
             config, DPB_USAGE, "run", "workers",
             "run.workers = %lld do not divide by the %u hosts of `dpbench hosts`; "
             "take a multiple, or say which host each rank is on by comm.hosts",
             (long long)run->workers, *n);
-    return spread(*n, n_workers, (uint32_t)run->servers, config);
+    const uint32_t each = run->workers > *n ? n_workers / *n : (uint32_t)run->learners;
+    return spread(*n, each, n_workers, (uint32_t)run->servers, config);
 }

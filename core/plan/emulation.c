@@ -5,16 +5,23 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "base/parse.h"
+
+static bool has_option(const struct dpb_plugin *plugin, const char *key)
+{
+    return plugin->options && dpb_options_find(plugin->options, key);
+}
 
 dpb_status dpb_emulation_adopt(struct dpb_experiment *experiment)
 {
-    struct dpb_config *config = experiment->config;
-    const struct dpb_setting *file = dpb_config_get(config, "model", "file");
+    const struct dpb_setting *file = dpb_config_get(experiment->config, "model", "file");
     if (!dpb_experiment_emulates(experiment) || !file ||
-        dpb_config_get(config, "device", "profile"))
+        !has_option(experiment->plugins[DPB_PLUGIN_MODEL], "file") ||
+        !has_option(experiment->plugins[DPB_PLUGIN_DEVICE], "profile") ||
+        dpb_config_get(experiment->config, "device", "profile"))
         return DPB_OK;
-    return dpb_config_set(config, "device", "profile", file->value, "model.file");
+    return dpb_config_set(experiment->config, "device", "profile", file->value, "model.file");
 }
 
 dpb_status dpb_emulation_settle(struct dpb_experiment *experiment)

@@ -6,7 +6,8 @@
 
 #include "plan/plan.h"
 
-/* Before options are parsed: device.profile is model.file, unless it is given. */
+/* Where the device emulates and the model is read from a file, a profile: device.profile is model.file
+ * unless it was given. Before options are parsed. */
 dpb_status dpb_emulation_adopt(struct dpb_experiment *experiment);
 /* Where the device emulates: asks it by which profile (experiment->emulation). The batch of the
  * profile becomes the model's own, and a synthetic data source need not copy samples, which nobody

@@ -36,11 +36,14 @@ bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose)
 
 /* ---- speedups -------------------------------------------------------------------------------- */
 
-/* Settings in which a row may differ from the one it is compared with. */
+/* Settings in which a row may differ from the one it is compared with. An emulated accelerator that
+ * exchanges by another strategy may do so over another link. */
 static bool may_differ(const char *key, bool other_strategy)
 {
     return strcmp(key, "run.workers") == 0 || strcmp(key, "run.learners") == 0 ||
-           strcmp(key, "run.servers") == 0 || (other_strategy && dpb_begins_with(key, "comm."));
+           strcmp(key, "run.servers") == 0 ||
+           (other_strategy &&
+            (dpb_begins_with(key, "comm.") || strcmp(key, "device.host_link") == 0));
 }
 
 static bool same_cell(const json_t *row, const json_t *other, bool other_strategy)

@@ -86,10 +86,18 @@ struct networks {
     char lightest[64];
 };
 
+static bool is_emulated(const struct conf *conf)
+{
+    return has_word(value_of(conf, "device", "name"), "emulated");
+}
+
+/* A network that is not computed is light. */
 static struct networks networks_of(const struct conf *conf)
 {
     const char *names = value_of(conf, "model", "name");
     struct networks networks = {0};
+    if (is_emulated(conf))
+        return networks;
     double least = INFINITY;
     for (const char *line = table; line && *line; line = strchr(line + 1, '\n')) {
         char name[64];
@@ -172,6 +180,40 @@ static void drop_quotes(char *text)
     *to = '\0';
 }
 
+/* Whether the line is a command that makes a profile for the experiment: the rest of it, or NULL. */
+static const char *profile_of(const char *line)
+{
+    static const char makes[] = ";     build/dpbench profile ";
+    return strncmp(line, makes, strlen(makes)) == 0 ? strstr(line, "profile ") : NULL;
+}
+
+/* Runs those commands: the experiment names what they write. */
+static void make_profiles(const struct conf *conf)
+{
+    char path[512], line[512];
+    snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) && line[0] == ';') {
+        struct command command;
+        line[strcspn(line, "\n")] = '\0';
+        if (profile_of(line))
+            dpbench_ends(&command, deadline_s, 0, "%s", profile_of(line));
+    }
+    fclose(file);
+}
+
+/* The dilation of `dpbench hosts`, which is to be the experiment's. */
+static void set_dilation(const char *line)
+{
+    char dilation[16];
+    const char *at = strstr(line, "--dilation ");
+    if (at && sscanf(at, "--dilation %15s", dilation) == 1)
+        setenv("DPBENCH_DILATION", dilation, 1);
+    else
+        unsetenv("DPBENCH_DILATION");
+}
+
 /* One of the commands in the comment, up to where two blanks begin the words about it. By whichever
  * launcher, its settings are checked. */
 static void expect_command_works(const struct conf *conf, char *line)
@@ -194,10 +236,12 @@ static void expect_command_works(const struct conf *conf, char *line)
         expect_bf16_refused("%s", arguments);
         return;
     }
+    set_dilation(line);
     if (strstr(settings, "comm.transport=mpi"))
         launched(&command, deadline_s, MPIRUN, count_processes(line), "%s", arguments);
     else
         start_conf(conf, &command, 1, arguments);
+    unsetenv("DPBENCH_DILATION");
     if (!lacks_rdma(conf, &command) && (command.exit_code != 0 || command.out[0] == '\0'))
         fail_msg("'%s' does not work: %s", line, command.err);
 }
@@ -216,7 +260,8 @@ static void test_comment(const struct conf *conf)
             fail_msg("%s.ini: a line is too long: '%s'", conf->name, line);
         question |= first && isalpha((unsigned char)line[2]);
         reading |= strncmp(line, "; How to read it: ", 18) == 0;
-        if (strncmp(line, ";     ", 6) != 0 || strstr(line, "build/dpbench ") == NULL)
+        if (strncmp(line, ";     ", 6) != 0 || strstr(line, "build/dpbench ") == NULL ||
+            profile_of(line))
             continue;
         expect_command_works(conf, line + 6);
         n_commands++;
@@ -335,7 +380,10 @@ static void test_run(const struct conf *conf, const struct networks *networks)
     struct command command;
     char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0 run.steady_limit_s=0";
     bool sweep = is_study(conf), all_samples = is_given(conf, "run", "global_batch");
-    append(settings, sizeof settings, " %s %s", all_samples ? "run.global_batch=16" : "run.batch=2",
+    append(settings, sizeof settings, " %s %s",
+           is_emulated(conf) ? "run.dilation=1" /* the batch is the profile's */
+           : all_samples     ? "run.global_batch=16"
+                             : "run.batch=2",
            conf->data);
     if (is_given(conf, "eval", "every"))
         append(settings, sizeof settings, " eval.every=1");
@@ -505,6 +553,7 @@ static void test_conf(void **state)
         dpb_config_destroy(conf->config);
         skip();
     }
+    make_profiles(conf);
     const struct networks networks = networks_of(conf);
     if (conf->full == networks.heavy)
         test_run(conf, &networks);

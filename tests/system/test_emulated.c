@@ -73,6 +73,7 @@ TEST(test_step)
     assert_string_equal(json_text_at(command.json, "emulated.kind"), "estimated");
     assert_string_equal(json_text_at(command.json, "emulated.source"), "a test");
     assert_string_equal(json_text_at(command.json, "config.data.place.value"), "device");
+    assert_string_equal(json_text_at(command.json, "config.device.profile.value"), "x1.json");
     assert_string_equal(json_text_at(command.json, "config.device.profile.origin"), "model.file");
     const double ready[] = {100000, 200000, ELEMENTS};
     const json_t *elements = json_at(command.json, "timing.ready.elements");
@@ -171,7 +172,7 @@ TEST(test_conclusions)
     dpbench_ends(&command, deadline_s, 0,
                  "-c /dev/null run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 "
                  "model.name=profile model.file=x1.json device.name=emulated "
-                 "device.profile=x1.json sweep.run.workers=1,2 comm.name=shm sweep.repeats=1 "
+                 "sweep.run.workers=1,2 comm.name=shm sweep.repeats=1 "
                  "sweep.retry_disturbed=0 --output sweep.json");
     EXPECT_WORDS("table", command.out, "emulated", "X1, estimated",
                  "EMULATED, and no measurement of the accelerator", "a test");

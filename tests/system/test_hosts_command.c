@@ -63,6 +63,8 @@ TEST(test_places)
         {"comm.name=ring_tcp run.workers=4 comm.hosts=0,1,0,1", "0,1,0,1", 2, {1, 2, 1, 2}},
         {"comm.name=hierarchical run.workers=2 run.learners=1 comm.hosts=1+1", "1+1", 2, {1, 2}},
         {"comm.name=ring_tcp run.workers=1", "", 1, {0}},
+        {"comm.name=ring_tcp run.workers=2", "2x1", 2, {1, 2}},
+        {"comm.name=ps_cpu run.workers=2 run.servers=3", "0,1,0,1,2", 3, {0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;

@@ -69,7 +69,7 @@ static const char *const places[] = {"host", "accelerator", NULL};
 static const struct dpb_option option_table[] = {
     ROW(profile, STRING, "file", "", 0, 0,
         "The accelerator's times: a file of `dpbench profile`, or the name of one that came with "
-        "dpbench; default: model.file."),
+        "dpbench. Default: that of model 'profile', if it is the model."),
     ROW(host_link, SIZE, "bytes/s", "55 GB/s", 1, 1e15,
         "Of copies between accelerator and host: gradients one way, new weights the other."),
     ROW(host_link_workers, INT, NULL, "1", 1, 4096,
