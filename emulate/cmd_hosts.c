@@ -1,5 +1,5 @@
-/* cmd_hosts.c - `dpbench hosts N --rate RATE ... -- COMMAND`: runs a command on a cluster of N hosts
- * that is on this machine. Ranks of the command's jobs find their hosts by launch/hosts.h. */
+/* cmd_hosts.c - `dpbench hosts N --rate RATE ... -- COMMAND`: runs a command on a cluster of N
+ * hosts that is on this machine. Ranks of the command's jobs find their hosts by launch/hosts.h. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
@@ -122,7 +122,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
     return check(self, asked);
 }
 
-/* ---- the environment of COMMAND --------------------------------------------------------------- */
+/* ---- the environment of COMMAND -------------------------------------------------------------- */
 
 static char *describe(const struct dpb_hosts_plan *plan)
 {

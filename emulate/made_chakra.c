@@ -142,8 +142,9 @@ static dpb_status take_nodes(struct trace *trace)
     return DPB_OK;
 }
 
-/* Moves a node behind those of the list. *moved: the node ends later than before, or is of another
- * part of the step. `parents`: a node in backward hands that down, as an operator to its kernels. */
+/* Moves a node behind those of the list. *moved: the node ends later than before, or is of
+ * another part of the step. `parents`: a node in backward hands that down, as an operator to its
+ * kernels. */
 static dpb_status follow(struct trace *trace, struct node *node, const json_t *list, bool parents,
                          bool *moved)
 {

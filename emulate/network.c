@@ -110,7 +110,7 @@ static int run_in(pid_t holder, const char *const *words, const char *input, cha
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* ---- lines for `ip` and `tc` ------------------------------------------------------------------ */
+/* ---- lines for `ip` and `tc` ----------------------------------------------------------------- */
 
 /* A script for `ip -batch` or `tc -batch` in one namespace. */
 struct script {
@@ -150,9 +150,9 @@ static dpb_status run_script(const char *program, pid_t holder, struct script *s
     return status;
 }
 
-/* The bytes that tbf sends at once after a pause: free for the sender, so few, but a late timer must
- * not cost rate. So they are those of 1 ms, from 4 Gbit/s on 512 KiB, from 10 Gbit/s on those of
- * 0.4 ms; at least 16 KiB. */
+/* The bytes that tbf sends at once after a pause: free for the sender, so few, but a late timer
+ * must not cost rate. So they are those of 1 ms, from 4 Gbit/s on 512 KiB, from 10 Gbit/s on those
+ * of 0.4 ms; at least 16 KiB. */
 static double burst_of(double bytes_per_s)
 {
     return fmax(16 << 10, fmin(1e-3 * bytes_per_s, fmax(512 << 10, 0.4e-3 * bytes_per_s)));
@@ -163,8 +163,8 @@ static double uplink_rate(const struct dpb_hosts_plan *plan)
     return plan->uplink > 0 ? (double)plan->rate * plan->n / 2 / plan->uplink : INFINITY;
 }
 
-/* What TCP hands to an interface in one piece, as fits into the smallest burst with its headers. tbf
- * would cut a larger one into frames, which costs a busy machine the rate. */
+/* What TCP hands to an interface in one piece, as fits into the smallest burst with its headers.
+ * tbf would cut a larger one into frames, which costs a busy machine the rate. */
 static double piece_of(const struct dpb_hosts_plan *plan)
 {
     double slowest = uplink_rate(plan);
@@ -181,7 +181,7 @@ static void add_rate(const struct dpb_hosts_plan *plan, struct script *script, c
         8 * real, burst_of(real), QUEUE_BYTES);
 }
 
-/* ---- up and down ------------------------------------------------------------------------------ */
+/* ---- up and down ----------------------------------------------------------------------------- */
 
 static uint32_t half_of(const struct dpb_hosts_plan *plan, uint32_t host)
 {
@@ -284,7 +284,7 @@ void dpb_hosts_network_down(struct dpb_hosts_network *network)
     *network = (struct dpb_hosts_network){0};
 }
 
-/* ---- what the queues dropped ------------------------------------------------------------------ */
+/* ---- what the queues dropped ----------------------------------------------------------------- */
 
 static void check_queues(pid_t holder, const char *whose, char *output)
 {

@@ -33,8 +33,9 @@ dpb_status dpb_hosts_open(struct dpb_hosts *hosts);
 void dpb_hosts_close(struct dpb_hosts *hosts);
 
 /* Adds the settings that follow from the hosts, unless they are given. comm.hosts: the workers in
- * order, as many on each host, or one on each of the first hosts; server s on host s % n. comm.interface, if the strategy has one
- * (`interface`). *n: the hosts; 0: none, as in ranks, which get the settings from their launcher. */
+ * order, as many on each host, or one on each of the first hosts; server s on host s % n.
+ * comm.interface, if the strategy has one (`interface`). *n: the hosts; 0: none, as in ranks, which
+ * get the settings from their launcher. */
 dpb_status dpb_hosts_adopt(const struct dpb_run_settings *run, bool interface,
                            struct dpb_config *config, uint32_t *n);
 

@@ -25,8 +25,8 @@ enum {
     DPB_LABEL_BYTES = 32 /* of a contract's word: plan/contract.h */
 };
 
-/* One step of one rank, its times divided by run.dilation. data_wait + forward + delay + backward + optimizer + comm_exposed =
- * step. */
+/* One step of one rank, its times divided by run.dilation. data_wait + forward + delay + backward +
+ * optimizer + comm_exposed = step. */
 struct dpb_record {
     int64_t begin_ns;  /* CLOCK_MONOTONIC, divided likewise */
     int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */

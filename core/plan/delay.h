@@ -33,7 +33,7 @@ struct dpb_delay {
     dpb_delay_kind kind;
     double time_ns, shape;
     uint64_t seed;
-    double dilation; /* it sleeps so many times as long; 1 by dpb_delay_make */
+    double dilation;           /* it sleeps so many times as long; 1 by dpb_delay_make */
     bool ranks[DPB_JOB_RANKS]; /* the delayed ranks */
     uint32_t n_workers;
     int64_t *trace_ns; /* @owned */

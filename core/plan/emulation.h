@@ -1,13 +1,14 @@
 /*
- * emulation.h - device `emulated` and run.dilation: what a run has by them, and what it cannot have.
+ * emulation.h - device `emulated` and run.dilation: what a run has by them, and what it cannot
+ * have.
  */
 #ifndef DPB_CORE_PLAN_EMULATION_H
 #define DPB_CORE_PLAN_EMULATION_H
 
 #include "plan/plan.h"
 
-/* Where the device emulates and the model is read from a file, a profile: device.profile is model.file
- * unless it was given. Before options are parsed. */
+/* Where the device emulates and the model is read from a file, a profile: device.profile is
+ * model.file unless it was given. Before options are parsed. */
 dpb_status dpb_emulation_adopt(struct dpb_experiment *experiment);
 /* Where the device emulates: asks it by which profile (experiment->emulation). The batch of the
  * profile becomes the model's own, and a synthetic data source need not copy samples, which nobody

@@ -180,7 +180,8 @@ static void drop_quotes(char *text)
     *to = '\0';
 }
 
-/* Whether the line is a command that makes a profile for the experiment: the rest of it, or NULL. */
+/* Whether the line is a command that makes a profile for the experiment: the rest of it, or
+ * NULL. */
 static const char *profile_of(const char *line)
 {
     static const char makes[] = ";     build/dpbench profile ";

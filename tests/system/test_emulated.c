@@ -1,9 +1,9 @@
 /*
- * test_emulated.c - device `emulated`, model `profile` and run.dilation: a step lasts as long as the
- * profile says and never less; what each option adds to it; what a result, a table and a comparison
- * say of it; what is refused. That a late emulation is called late is shown by one that cannot be in
- * time. All bounds from above are against a control in the same run, or leave room for a machine
- * that others use.
+ * test_emulated.c - device `emulated`, model `profile` and run.dilation: a step lasts as long as
+ * the profile says and never less; what each option adds to it; what a result, a table and a
+ * comparison say of it; what is refused. That a late emulation is called late is shown by one that
+ * cannot be in time. All bounds from above are against a control in the same run, or leave room for
+ * a machine that others use.
  */
 #include <math.h>
 #include <stdlib.h>

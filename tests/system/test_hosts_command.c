@@ -37,7 +37,7 @@ static void on_hosts(struct command *command, const char *options, const char *a
                  arguments);
 }
 
-/* ---- where ranks are -------------------------------------------------------------------------- */
+/* ---- where ranks are ------------------------------------------------------------------------- */
 
 static void expect_address(const json_t *result, int rank, int host)
 {
@@ -129,7 +129,8 @@ PLAIN_TEST(test_rates)
     assert_true(control > 1.15 * 37.5);
 }
 
-/* A ring of two sends a message to and fro; a kernel without netem delays nothing, and is refused. */
+/* A ring of two sends a message to and fro; a kernel without netem delays nothing, and is
+ * refused. */
 TEST(test_latency)
 {
     struct command command;

@@ -64,7 +64,8 @@ struct dpb_node {
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
     double smoothing; /* loss: label smoothing, in training and evaluation */
-    uint64_t macs;    /* multiply-accumulates of the forward pass of one sample (conv, dense, tensor) */
+    uint64_t
+        macs; /* multiply-accumulates of the forward pass of one sample (conv, dense, tensor) */
 };
 
 /* A trainable tensor: a contiguous part of the weight arena and of the gradient arena. */

@@ -1,11 +1,12 @@
 /*
- * emulated - a device that computes nothing: it sleeps as long as an accelerator would compute, by a
- * profile (lib/accelerator/accelerator.h), and all else is real: arenas, buckets, strategy, network.
+ * emulated - a device that computes nothing: it sleeps as long as an accelerator would compute, by
+ * a profile (lib/accelerator/accelerator.h), and all else is real: arenas, buckets, strategy,
+ * network.
  *
  * Each pass sleeps to absolute deadlines counted from its begin, so errors do not add up. It sleeps
  * where a host that waits for an accelerator would look: until the gradients of a tensor are ready
- * and copied. So neither writing gradients nor what the strategy does in `progress` moves a deadline,
- * as long as it fits in between.
+ * and copied. So neither writing gradients nor what the strategy does in `progress` moves a
+ * deadline, as long as it fits in between.
  *
  *     forward        upload of new weights, then the profile's forward time
  *     tensor t       ready when the profile says, then a ring of `inside` accelerators (2 (N-1)/N
@@ -370,7 +371,8 @@ static dpb_status compare(const struct dpb_graph *graph, const struct dpb_accele
     return DPB_OK;
 }
 
-/* The parts of a step vary each for itself so that their sum has the variance that is not common. */
+/* The parts of a step vary each for itself so that their sum has the variance that is not
+ * common. */
 static double own_spread(const struct dpb_accelerator *profile)
 {
     double squares = (double)profile->forward_ns * (double)profile->forward_ns;
@@ -486,6 +488,7 @@ static dpb_status backward(void *program_, const struct dpb_pass *pass,
     return sleep_until(program, hooks, at_ns);
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): it is dpb_device_ops.inspect */
 static dpb_status inspect(void *program, uint32_t node, double *activation, double *gradient)
 {
     (void)activation;

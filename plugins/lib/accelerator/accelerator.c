@@ -180,6 +180,7 @@ bool dpb_accelerator_take(json_t *document, const char *file, struct dpb_acceler
                           char why[DPB_ACCELERATOR_WHY])
 {
     const struct reading r = {.file = file, .why = why};
+    why[0] = '\0';
     *made = (struct dpb_accelerator){.document = json_incref(document)};
     if (read_values(&r, made))
         return true;
