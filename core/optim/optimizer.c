@@ -162,7 +162,7 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
         return DPB_UPDATE_PLAIN;
     if (optimizer->settings.kind == DPB_ADAGRAD)
         return DPB_UPDATE_ADAGRAD;
-    if (optimizer->settings.kind == DPB_ADAM)
+    if (dpb_optimizer_has_moments(&optimizer->settings))
         return DPB_UPDATE_ADAM;
     return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
 }
@@ -192,7 +192,7 @@ static uint64_t correct(struct dpb_optimizer *optimizer, uint64_t n, double *fir
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
 {
     double first = 1.0, second = 1.0;
-    if (optimizer->settings.kind == DPB_ADAM)
+    if (dpb_optimizer_has_moments(&optimizer->settings))
         correct(optimizer, optimizer->n_state, &first, &second);
     optimizer->pinned->words = (struct dpb_update_words){.rate = (float)step->learning_rate,
                                                          .scale = (float)step->scale,
@@ -441,8 +441,9 @@ uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings
     static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
                                         [DPB_ADAGRAD] = "sum",
                                         [DPB_ADAM] = "exp_avg",
+                                        [DPB_ADAMW] = "exp_avg",
                                         [DPB_LARS] = "velocity"};
-    const bool adam = settings->kind == DPB_ADAM;
+    const bool adam = dpb_optimizer_has_moments(settings);
     names[0] = first[settings->kind];
     names[1] = adam ? "exp_avg_sq" : NULL;
     if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)

@@ -6,7 +6,7 @@
  * w -= rate * g / (sqrt(s) + epsilon). Adam (Kingma, Ba 2015, Algorithm 1), in the t-th update of
  * the owned ranges: m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2;
  * w -= rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon). With decoupled_decay
- * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
+ * (adamw; Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
  * arithmetic is done in the weights' type.
  *
  * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the

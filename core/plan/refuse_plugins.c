@@ -445,21 +445,22 @@ static dpb_status check_adam(const struct dpb_experiment *experiment,
 {
     const struct dpb_settings *settings = &experiment->settings;
     const dpb_consistency kind = contract->consistency;
-    if (settings->optimizer.kind != DPB_ADAM)
+    const char *name = dpb_optimizer_names[settings->optimizer.kind];
+    if (!dpb_optimizer_has_moments(&settings->optimizer))
         return DPB_OK;
     if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s' keeps one array of optimizer state for each replica, and "
-                               "optimizer 'adam' has two; take sgd or adagrad, or another comm",
-                               settings->comm.name);
+                               "optimizer '%s' has two; take sgd or adagrad, or another comm",
+                               settings->comm.name, name);
     const bool counts =
         kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
     if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s': a checkpoint does not say how many updates of optimizer "
-                               "'adam' a server has made; leave checkpoint.save and "
+                               "'%s' a server has made; leave checkpoint.save and "
                                "checkpoint.load out, or take sgd or adagrad",
-                               settings->comm.name);
+                               settings->comm.name, name);
     return DPB_OK;
 }
 

@@ -73,7 +73,7 @@ static struct dpb_known go_down(const struct dpb_optimizer_settings *rule, uint6
         state->second = add(1.0, state->second, 1.0, square(g, type), u);
         return divide_by_root(g, state->second, rule->epsilon, type);
     }
-    if (rule->kind == DPB_ADAM) {
+    if (dpb_optimizer_has_moments(rule)) {
         const double first = 1.0 / (1.0 - pow(rule->beta1, (double)n));
         const double second = 1.0 / (1.0 - pow(rule->beta2, (double)n));
         state->first = add(rule->beta1, state->first, 1.0 - rule->beta1, g, u);
@@ -93,7 +93,7 @@ struct dpb_known dpb_rule_step(const struct dpb_optimizer_settings *rule,
     const struct dpb_known from = {weight, 0.0};
     const double u = type->unit;
     const double decay = decays ? factors->decay : 0.0;
-    const bool apart = rule->kind == DPB_ADAM && rule->decoupled_decay;
+    const bool apart = dpb_optimizer_has_moments(rule) && rule->decoupled_decay;
     const struct dpb_known g = add(factors->scale, sum, apart ? 0.0 : decay, from, u);
     const struct dpb_known down =
         add(1.0, go_down(rule, n, g, type, state), apart ? decay : 0.0, from, u);

@@ -31,7 +31,7 @@ static const char *const rules[] = {"sgd optimizer.momentum=0",
                                     "sgd optimizer.nesterov=yes",
                                     "adagrad",
                                     "adam",
-                                    "adam optimizer.decoupled_decay=yes optimizer.weight_decay=0.1",
+                                    "adamw optimizer.weight_decay=0.1",
                                     "lars",
                                     "sgd optimizer.clip_norm=0.5"};
 enum { N_PLAIN_RULES = 6 }; /* the others are by norms */

@@ -87,10 +87,10 @@ static const struct rule_case rules[] = {
      DPB_FP64,
      {.kind = DPB_ADAM, .epsilon = 1e-3},
      1e-14},
-    {"adam with decoupled decay, fp64",
+    {"adamw, fp64",
      DPB_FP64,
      DPB_FP64,
-     {.kind = DPB_ADAM,
+     {.kind = DPB_ADAMW,
       .beta1 = 0.8,
       .beta2 = 0.9,
       .weight_decay = 0.1,
@@ -185,7 +185,7 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         g *= step->learning_rate * oracle.local[tensor_of(i) - tensors];
     if (plain || ((lars || settings->kind == DPB_SGD) && settings->momentum == 0.0)) {
         change = g;
-    } else if (settings->kind == DPB_ADAM) {
+    } else if (dpb_optimizer_has_moments(settings)) {
         change = adam_change(settings, i, g, decay, terms);
     } else if (settings->kind == DPB_ADAGRAD) {
         *state += g * g;
