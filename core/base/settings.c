@@ -18,7 +18,8 @@ static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", 
 static const char *const places[] = {"host", "device", NULL};
 const char *const dpb_optimizer_names[] = {"sgd", "adagrad", "adam", "adamw", "lars", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
-static const char *const schedules[] = {"constant", "step", "cosine", "polynomial", NULL};
+static const char *const schedules[] = {"constant",   "step",      "cosine",
+                                        "polynomial", "piecewise", NULL};
 
 static const struct dpb_option run_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
@@ -180,13 +181,15 @@ static const struct dpb_option optimizer_rows[] = {
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
-     "schedule = step: where the rate falls"},
+     "schedule = step, piecewise: where the rate changes"},
+    {"rates", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(optimizer.rates),
+     "schedule = piecewise: the rates from each of decay_at on, as in 0.05,0.01,0.001"},
     {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
      "schedule = step: the factor of each fall of the rate"},
     {"decay_power", DPB_OPT_REAL, NULL, "2", 0, 100, NULL, AT(optimizer.decay_power),
      "schedule = polynomial: the power of the share of the run that is left"},
     {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
-     "schedule = polynomial: the rate at the end of the run"},
+     "schedule = polynomial, cosine: the rate at the end of the run; step: the least rate"},
     {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
      "the rate rises linearly: with linear_scaling from the unscaled rate, else from 0"},
     {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),

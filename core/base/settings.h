@@ -41,7 +41,8 @@ typedef enum dpb_schedule_kind {
     DPB_CONSTANT,
     DPB_STEPWISE,
     DPB_COSINE,
-    DPB_POLYNOMIAL
+    DPB_POLYNOMIAL,
+    DPB_PIECEWISE
 } dpb_schedule_kind;
 
 /* The source of the training's batches. */
@@ -74,11 +75,13 @@ struct dpb_optimizer_settings {
     double clip_norm;    /* 0: gradients are not clipped */
     bool nesterov, decoupled_decay;
     int schedule;
-    double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
-    const char *decay_at;         /* epochs, commas */
-    double decay_power, end_rate; /* polynomial */
-    double warmup_epochs;         /* linearly up to the full rate */
-    bool linear_scaling;          /* rate *= global batch / linear_base */
+    double decay_factor;  /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at; /* stepwise, piecewise: epochs, commas */
+    const char *rates;    /* piecewise: from each of decay_at on */
+    double decay_power;   /* polynomial */
+    double end_rate;      /* the least rate of stepwise, cosine and polynomial */
+    double warmup_epochs; /* linearly up to the full rate */
+    bool linear_scaling;  /* rate *= global batch / linear_base */
     int64_t linear_base;
 };
 

@@ -96,6 +96,11 @@ static dpb_status check_schedule(const struct dpb_experiment *experiment)
     const struct dpb_run_settings *run = &experiment->settings.run;
     const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
     struct dpb_schedule schedule;
+    if (given(experiment, "optimizer", "rates") &&
+        experiment->settings.optimizer.schedule != DPB_PIECEWISE)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "rates",
+                               "optimizer.rates belongs to optimizer.schedule = piecewise; leave "
+                               "it out, or say so");
     if (!dpb_mode_has_steps(run->mode))
         return DPB_OK;
     return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch, 1, is_known,

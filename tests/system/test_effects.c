@@ -142,6 +142,8 @@ static const struct effect effects[] = {
     {"optimizer.clip_norm", STEPS, "0", "0.01", "loss"},
     {"optimizer.schedule", STEPS, "constant", "cosine", "loss"},
     {"optimizer.decay_at", "run.epochs=2 optimizer.schedule=step", "1", "1.5", "loss"},
+    {"optimizer.rates", "run.epochs=2 optimizer.schedule=piecewise optimizer.decay_at=1", "0.01",
+     "0.02", "loss"},
     {"optimizer.decay_factor", "run.epochs=2 optimizer.schedule=step optimizer.decay_at=0.2", "0.1",
      "0.5", "loss"},
     {"optimizer.decay_power", STEPS "optimizer.schedule=polynomial", "1", "2", "loss"},
