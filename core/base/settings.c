@@ -16,7 +16,8 @@ static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", NULL};
 static const char *const places[] = {"host", "device", NULL};
-const char *const dpb_optimizer_names[] = {"sgd", "adagrad", "adam", "adamw", "lars", NULL};
+const char *const dpb_optimizer_names[] = {"sgd",     "adagrad", "adam", "adamw",
+                                           "rmsprop", "lars",    NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant",   "step",      "cosine",
                                         "polynomial", "piecewise", NULL};
@@ -160,7 +161,8 @@ static const struct dpb_option optimizer_rows[] = {
      "update rule"},
     {"learning_rate", DPB_OPT_REAL, NULL, "0.01", 0, 1e6, NULL, AT(optimizer.learning_rate),
      "at the schedule's start (after warm-up)"},
-    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum), "of sgd and lars"},
+    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum),
+     "of sgd, rmsprop and lars"},
     {"nesterov", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.nesterov),
      "Nesterov's momentum"},
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
@@ -172,7 +174,10 @@ static const struct dpb_option optimizer_rows[] = {
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
      "of adam and adamw: the share of the old mean of the squared gradients in the new mean"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
-     "of adagrad, adam and adamw; not 0: it divides where no gradient has been"},
+     "of adagrad, adam, adamw and rmsprop, for which the default is 1; not 0: it divides where no "
+     "gradient has been"},
+    {"rms_decay", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.rms_decay),
+     "of rmsprop: the share of the old mean square of the gradients in the new one"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
      "of lars: the learning rate of a tensor is in proportion to this"},
     {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
@@ -290,7 +295,7 @@ dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_c
     static const struct {
         dpb_optimizer_kind of;
         const char *key, *value;
-    } implied[] = {{DPB_ADAMW, "decoupled_decay", "yes"}};
+    } implied[] = {{DPB_ADAMW, "decoupled_decay", "yes"}, {DPB_RMSPROP, "epsilon", "1"}};
     for (size_t i = 0; i < sizeof implied / sizeof implied[0]; i++)
         if (settings->optimizer.kind == (int)implied[i].of &&
             !dpb_config_get(config, "optimizer", implied[i].key))

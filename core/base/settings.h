@@ -35,6 +35,7 @@ typedef enum dpb_optimizer_kind {
     DPB_ADAGRAD,
     DPB_ADAM,
     DPB_ADAMW,
+    DPB_RMSPROP,
     DPB_LARS
 } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind {
@@ -71,6 +72,7 @@ struct dpb_optimizer_settings {
     int kind;
     double learning_rate, momentum, weight_decay, epsilon;
     double beta1, beta2; /* of Adam's moments */
+    double rms_decay;    /* rmsprop */
     double trust;        /* lars */
     double clip_norm;    /* 0: gradients are not clipped */
     bool nesterov, decoupled_decay;

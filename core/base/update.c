@@ -1,5 +1,5 @@
 /*
- * update.c - SGD, Adagrad and Adam in host memory, the arithmetic in the weights' type.
+ * update.c - SGD, Adagrad, Adam and RMSProp in host memory, the arithmetic in the weights' type.
  *
  * An update is done in pieces that stay in the first cache: gradients of another type than the
  * weights' pass through a buffer, and new weights are looked at while they are there. The rules are
@@ -81,6 +81,21 @@ struct rule {
             v[i] = beta2 * v[i] + new2 * whole * whole;                                            \
             w[i] -= rate * (m[i] / first / (root(v[i] / second) + epsilon) + apart * w[i]);        \
         }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    DPB_CLONES static void rmsprop_##real(const struct rule *rule, real *restrict w,               \
+                                          const real *restrict g, real *restrict s,                \
+                                          real *restrict v, uint64_t n)                            \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real momentum = (real)rule->momentum, epsilon = (real)rule->epsilon;                 \
+        const real kept = (real)rule->beta2, new_share = (real)(1.0 - rule->beta2);                \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            const real whole = scale * g[i] + decay * w[i];                                        \
+            s[i] = kept * s[i] + new_share * whole * whole;                                        \
+            v[i] = momentum * v[i] + rate * whole / root(s[i] + epsilon);                          \
+            w[i] -= v[i];                                                                          \
+        }                                                                                          \
     }
 
 DEFINE_RULES(float, sqrtf)
@@ -105,6 +120,10 @@ static void apply(const struct rule *rule, bool fp64, void *w, const void *g, vo
         break;
     case DPB_UPDATE_ADAM:
         fp64 ? adam_double(rule, w, g, state, second, n) : adam_float(rule, w, g, state, second, n);
+        break;
+    case DPB_UPDATE_RMSPROP:
+        fp64 ? rmsprop_double(rule, w, g, state, second, n)
+             : rmsprop_float(rule, w, g, state, second, n);
         break;
     }
 }

@@ -164,6 +164,8 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
         return DPB_UPDATE_ADAGRAD;
     if (dpb_optimizer_has_moments(&optimizer->settings))
         return DPB_UPDATE_ADAM;
+    if (optimizer->settings.kind == DPB_RMSPROP)
+        return DPB_UPDATE_RMSPROP;
     return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
 }
 
@@ -200,17 +202,20 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
                                                          .second_correction = (float)second};
 }
 
-/* Sets the place of Adam's second moments, and the divisors of the moments. Returns the update's
- * number; 0: the update is not Adam's, or captured. */
-static uint64_t fill_in_adam(struct dpb_optimizer *optimizer, bool captured,
-                             struct dpb_update *update)
+/* Sets what rules with two arrays of state have beside the others. Returns the number of Adam's
+ * update; 0: the update is not Adam's, or captured. */
+static uint64_t fill_in_second(struct dpb_optimizer *optimizer, bool captured,
+                               struct dpb_update *update)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    if (update->kind != DPB_UPDATE_ADAM)
+    const bool adam = update->kind == DPB_UPDATE_ADAM;
+    if (!adam && update->kind != DPB_UPDATE_RMSPROP)
         return 0;
     update->second = (char *)update->state + array_bytes(optimizer);
+    update->beta2 = adam ? settings->beta2 : settings->rms_decay;
+    if (!adam)
+        return 0;
     update->momentum = settings->beta1;
-    update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
     return captured
                ? 0 /* each launch has words of its own */
@@ -244,7 +249,7 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
                                 .state = state_of(optimizer, range.begin),
                                 .gradients = gradients,
                                 .not_finite = optimizer->args.not_finite};
-    const uint64_t number = fill_in_adam(optimizer, !step, &update);
+    const uint64_t number = fill_in_second(optimizer, !step, &update);
     if (optimizer->args.device) {
         update.decays = optimizer->device_decays + decay;
         update.not_finite = optimizer->args.not_finite ? &optimizer->words->found : NULL;
@@ -438,17 +443,21 @@ const struct dpb_optimizer_ops dpb_optimizers = {
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES])
 {
-    static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
-                                        [DPB_ADAGRAD] = "sum",
-                                        [DPB_ADAM] = "exp_avg",
-                                        [DPB_ADAMW] = "exp_avg",
-                                        [DPB_LARS] = "velocity"};
-    const bool adam = dpb_optimizer_has_moments(settings);
-    names[0] = first[settings->kind];
-    names[1] = adam ? "exp_avg_sq" : NULL;
-    if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)
-        names[0] = NULL;
-    return adam ? 2 : names[0] ? 1 : 0;
+    static const char *const of[][DPB_OPTIMIZER_STATES] = {
+        [DPB_SGD] = {"momentum_buffer"},
+        [DPB_ADAGRAD] = {"sum"},
+        [DPB_ADAM] = {"exp_avg", "exp_avg_sq"},
+        [DPB_ADAMW] = {"exp_avg", "exp_avg_sq"},
+        [DPB_RMSPROP] = {"square_avg", "velocity"},
+        [DPB_LARS] = {"velocity"}};
+    const bool velocity = settings->kind == DPB_SGD || settings->kind == DPB_LARS;
+    const bool none = velocity && settings->momentum == 0.0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < DPB_OPTIMIZER_STATES; i++) {
+        names[i] = none ? NULL : of[settings->kind][i];
+        n += names[i] != NULL;
+    }
+    return n;
 }
 
 uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
@@ -460,6 +469,21 @@ uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
 uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer)
 {
     return optimizer ? optimizer->n_arrays * array_bytes(optimizer) : 0;
+}
+
+/* RMSProp's mean square begins at 1, as in TensorFlow; all other state begins at 0. */
+static bool begins_at_1(const struct dpb_optimizer *optimizer)
+{
+    return optimizer->settings.kind == DPB_RMSPROP;
+}
+
+static void fill_with_1(dpb_dtype type, void *state, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (type == DPB_FP64)
+            ((double *)state)[i] = 1.0;
+        else
+            ((float *)state)[i] = 1.0F;
 }
 
 /* A tensor and the gap behind it; neighbours are one range. */
@@ -485,6 +509,23 @@ static dpb_status list_decays(struct dpb_optimizer *optimizer)
 
 /* ---- with arenas on a device --------------------------------------------------------------- */
 
+/* Copies some from the host, then all that the device has, twice as much each time. */
+static dpb_status fill_device_with_1(const struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    const dpb_dtype type = optimizer->args.weight_type;
+    const uint64_t bytes = array_bytes(optimizer);
+    double first[512];
+    fill_with_1(type, first, sizeof first / dpb_dtype_size(type));
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = done > 0 ? done : sizeof first;
+        n = n < bytes - done ? n : bytes - done;
+        DPB_TRY(ops->copy(optimizer->args.queue, optimizer->device_state + done,
+                          done > 0 ? (const void *)optimizer->device_state : first, n));
+    }
+    return DPB_OK;
+}
+
 static dpb_status create_on_device(struct dpb_optimizer *optimizer)
 {
     const struct dpb_queue_ops *ops = optimizer->args.device->ops;
@@ -501,6 +542,8 @@ static dpb_status create_on_device(struct dpb_optimizer *optimizer)
     if (state_bytes > 0) {
         DPB_TRY(ops->allocate(device, "the optimizer's state", state_bytes, false, &memory));
         optimizer->device_state = memory;
+        if (begins_at_1(optimizer))
+            DPB_TRY(fill_device_with_1(optimizer));
     }
     return ops->drain(optimizer->args.queue);
 }
@@ -574,7 +617,10 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
         DPB_TRY(create_on_device(optimizer));
     if (dpb_optimizer_bytes(optimizer) == 0 || (optimizer->args.device && !optimizer->args.saved))
         return DPB_OK;
-    return dpb_mapping_create("optimizer", dpb_optimizer_bytes(optimizer), &optimizer->state);
+    DPB_TRY(dpb_mapping_create("optimizer", dpb_optimizer_bytes(optimizer), &optimizer->state));
+    if (!optimizer->args.device && begins_at_1(optimizer))
+        fill_with_1(optimizer->args.weight_type, optimizer->state.memory, optimizer->n_state);
+    return DPB_OK;
 }
 
 dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,

@@ -68,7 +68,10 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
         const char *owners;
     } rows[] = {{"nesterov", optimizer->nesterov, kind == DPB_SGD, "'sgd'"},
                 {"momentum", given(experiment, "optimizer", "momentum"),
-                 kind == DPB_SGD || kind == DPB_LARS, "'sgd' or 'lars'"},
+                 kind == DPB_SGD || kind == DPB_RMSPROP || kind == DPB_LARS,
+                 "'sgd', 'rmsprop' or 'lars'"},
+                {"rms_decay", given(experiment, "optimizer", "rms_decay"), kind == DPB_RMSPROP,
+                 "'rmsprop'"},
                 {"decoupled_decay", optimizer->decoupled_decay,
                  dpb_optimizer_has_moments(optimizer), "'adam'"},
                 {"trust", given(experiment, "optimizer", "trust"), kind == DPB_LARS, "'lars'"}};

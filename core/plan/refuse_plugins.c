@@ -120,8 +120,9 @@ static dpb_status check_velocity(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
     const struct dpb_codec *codec = &experiment->codec;
-    const bool own =
-        optimizer->kind == DPB_SGD ? optimizer->momentum > 0 : optimizer->kind != DPB_ADAGRAD;
+    const bool own = optimizer->kind == DPB_SGD || optimizer->kind == DPB_RMSPROP
+                         ? optimizer->momentum > 0
+                         : optimizer->kind != DPB_ADAGRAD;
     if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
         return DPB_OK;
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
@@ -440,21 +441,21 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 
 /* Replicas that are averaged keep one array of state each. A checkpoint counts Adam's updates by
  * the steps, and servers that do not wait for each worker in each step make another number. */
-static dpb_status check_adam(const struct dpb_experiment *experiment,
-                             const struct dpb_contract *contract)
+static dpb_status check_state(const struct dpb_experiment *experiment,
+                              const struct dpb_contract *contract)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const dpb_consistency kind = contract->consistency;
     const char *name = dpb_optimizer_names[settings->optimizer.kind];
-    if (!dpb_optimizer_has_moments(&settings->optimizer))
-        return DPB_OK;
-    if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
+    if (dpb_optimizer_states(&settings->optimizer) > 1 &&
+        (kind == DPB_PERIODIC || kind == DPB_AVERAGING))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s' keeps one array of optimizer state for each replica, and "
                                "optimizer '%s' has two; take sgd or adagrad, or another comm",
                                settings->comm.name, name);
-    const bool counts =
-        kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
+    const bool counts = dpb_optimizer_has_moments(&settings->optimizer) &&
+                        (kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES ||
+                         kind == DPB_ASYNCHRONOUS);
     if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s': a checkpoint does not say how many updates of optimizer "
@@ -495,7 +496,7 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
                                const struct dpb_contract *contract)
 {
     DPB_TRY(check_measured(experiment, contract));
-    DPB_TRY(check_adam(experiment, contract));
+    DPB_TRY(check_state(experiment, contract));
     DPB_TRY(check_synchronous(experiment, contract));
     if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)

@@ -257,8 +257,8 @@ static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint
 
 static struct dpb_rule_state state_of(const struct judging *j, const struct dpb_followed_note *note)
 {
-    const bool sums = j->rule->kind == DPB_ADAGRAD;
-    return (struct dpb_rule_state){.first.is = sums ? 0.0 : note->first,
+    const bool sums = j->rule->kind == DPB_ADAGRAD || j->rule->kind == DPB_RMSPROP;
+    return (struct dpb_rule_state){.first.is = sums ? note->second : note->first,
                                    .second.is = sums ? note->first : note->second};
 }
 

@@ -138,6 +138,7 @@ static const struct effect effects[] = {
     {"optimizer.beta2", STEPS "optimizer.name=adam", "0.999", "0.5", "loss"},
     {"optimizer.decoupled_decay", STEPS "optimizer.name=adam optimizer.weight_decay=0.1", "no",
      "yes", "loss"},
+    {"optimizer.rms_decay", STEPS "optimizer.name=rmsprop", "0.9", "0.5", "loss"},
     {"optimizer.trust", STEPS "optimizer.name=lars", "0.001", "0.002", "loss"},
     {"optimizer.clip_norm", STEPS, "0", "0.01", "loss"},
     {"optimizer.schedule", STEPS, "constant", "cosine", "loss"},

@@ -97,6 +97,21 @@ static const struct rule_case rules[] = {
       .epsilon = 1e-8,
       .decoupled_decay = true},
      1e-14},
+    {"rmsprop, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_RMSPROP, .momentum = 0.9, .rms_decay = 0.8, .weight_decay = 0.1, .epsilon = 1e-3},
+     1e-14},
+    {"rmsprop without momentum, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_RMSPROP, .rms_decay = 0.9, .epsilon = 1.0},
+     1e-14},
+    {"clipped rmsprop, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_RMSPROP, .momentum = 0.9, .rms_decay = 0.9, .epsilon = 1.0, .clip_norm = 9.0},
+     2e-6},
     {"clipped sgd, fp64", DPB_FP64, DPB_FP64, {.kind = DPB_SGD, .clip_norm = 9.0}, 1e-14},
     {"seldom clipped nesterov, fp64",
      DPB_FP64,
@@ -171,12 +186,23 @@ static double adam_change(const struct dpb_optimizer_settings *settings, uint64_
     return apart + m_hat / (sqrt(v_hat) + settings->epsilon);
 }
 
+/* tensorflow.org, tf.compat.v1.train.RMSPropOptimizer, not centered: mean square from 1. */
+static double rmsprop_change(const struct dpb_optimizer_settings *settings, uint64_t i, double g,
+                             double rate)
+{
+    double *mean_square = &oracle.state[i], *mom = &oracle.second[i];
+    *mean_square = settings->rms_decay * *mean_square + (1 - settings->rms_decay) * g * g;
+    *mom = settings->momentum * *mom + rate * g / sqrt(*mean_square + settings->epsilon);
+    return *mom;
+}
+
 static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_t i,
                           double gradient, const struct dpb_step *step)
 {
     double *w = &oracle.weights[i], *state = &oracle.state[i], change;
     const bool plain = step->seal == dpb_step_seal(step->step, true);
     const bool lars = settings->kind == DPB_LARS && !plain;
+    const bool rmsprop = settings->kind == DPB_RMSPROP && !plain;
     double decay = tensor_of(i)->decays && !plain ? settings->weight_decay : 0.0;
     double g = step->scale * (plain ? 1.0 : oracle.clip) * gradient;
     const double terms = fabs(g) + fabs(decay * *w);
@@ -187,6 +213,8 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         change = g;
     } else if (dpb_optimizer_has_moments(settings)) {
         change = adam_change(settings, i, g, decay, terms);
+    } else if (rmsprop) {
+        change = rmsprop_change(settings, i, g, step->learning_rate);
     } else if (settings->kind == DPB_ADAGRAD) {
         *state += g * g;
         change = in_gap(i) ? 0.0 : g / (sqrt(*state) + settings->epsilon);
@@ -194,7 +222,7 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         *state = settings->momentum * *state + g;
         change = settings->nesterov ? g + settings->momentum * *state : *state;
     }
-    *w -= (lars ? 1.0 : step->learning_rate) * change;
+    *w -= (lars || rmsprop ? 1.0 : step->learning_rate) * change;
     oracle.magnitude[i] += fabs(*w) + fabs(change);
 }
 
@@ -331,6 +359,8 @@ static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *r
                       const struct ownership *owned, uint32_t first_draw)
 {
     memset(&oracle, 0, sizeof oracle);
+    for (uint64_t i = 0; i < ELEMENTS && rule->settings.kind == DPB_RMSPROP; i++)
+        oracle.state[i] = 1.0;
     drawn = first_draw;
     fill(rule->weights, weights.bytes);
     memset(weights.bytes + tensors[0].offset, 0, dpb_dtype_size(rule->weights));
