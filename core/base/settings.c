@@ -17,7 +17,7 @@ static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16",
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", NULL};
 static const char *const places[] = {"host", "device", NULL};
 const char *const dpb_optimizer_names[] = {"sgd",     "adagrad", "adam", "adamw",
-                                           "rmsprop", "lars",    NULL};
+                                           "rmsprop", "lars",    "lamb", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant",   "step",      "cosine",
                                         "polynomial", "piecewise", NULL};
@@ -168,14 +168,15 @@ static const struct dpb_option optimizer_rows[] = {
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
      "added to the gradient of convolution and dense weights, times the weight"},
     {"decoupled_decay", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.decoupled_decay),
-     "adam: the decay is no part of the gradient, but of the update; adamw implies it"},
+     "adam: the decay is no part of the gradient, but of the update; adamw and lamb imply it"},
     {"beta1", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.beta1),
-     "of adam and adamw: the share of the old mean of the gradients in the new mean"},
+     "of adam, adamw and lamb: the share of the old mean of the gradients in the new mean"},
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
-     "of adam and adamw: the share of the old mean of the squared gradients in the new mean"},
+     "of adam, adamw and lamb: the share of the old mean of the squared gradients in the new mean"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
-     "of adagrad, adam, adamw and rmsprop, for which the default is 1; not 0: it divides where no "
-     "gradient has been"},
+     "of adagrad, adam, adamw, rmsprop (default 1) and lamb (default 1e-6); not 0: it divides "
+     "where "
+     "no gradient has been"},
     {"rms_decay", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.rms_decay),
      "of rmsprop: the share of the old mean square of the gradients in the new one"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
@@ -295,7 +296,10 @@ dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_c
     static const struct {
         dpb_optimizer_kind of;
         const char *key, *value;
-    } implied[] = {{DPB_ADAMW, "decoupled_decay", "yes"}, {DPB_RMSPROP, "epsilon", "1"}};
+    } implied[] = {{DPB_ADAMW, "decoupled_decay", "yes"},
+                   {DPB_RMSPROP, "epsilon", "1"},
+                   {DPB_LAMB, "decoupled_decay", "yes"},
+                   {DPB_LAMB, "epsilon", "1e-6"}};
     for (size_t i = 0; i < sizeof implied / sizeof implied[0]; i++)
         if (settings->optimizer.kind == (int)implied[i].of &&
             !dpb_config_get(config, "optimizer", implied[i].key))

@@ -36,7 +36,8 @@ typedef enum dpb_optimizer_kind {
     DPB_ADAM,
     DPB_ADAMW,
     DPB_RMSPROP,
-    DPB_LARS
+    DPB_LARS,
+    DPB_LAMB
 } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind {
     DPB_CONSTANT,
@@ -90,7 +91,12 @@ struct dpb_optimizer_settings {
 /* Whether the rule has Adam's moments: two arrays of state, and a count of updates. */
 static inline bool dpb_optimizer_has_moments(const struct dpb_optimizer_settings *settings)
 {
-    return settings->kind == DPB_ADAM || settings->kind == DPB_ADAMW;
+    return settings->kind == DPB_ADAM || settings->kind == DPB_ADAMW || settings->kind == DPB_LAMB;
+}
+/* Whether each tensor has a rate of its own, by norms. */
+static inline bool dpb_optimizer_by_tensor(const struct dpb_optimizer_settings *settings)
+{
+    return settings->kind == DPB_LARS || settings->kind == DPB_LAMB;
 }
 
 struct dpb_settings {

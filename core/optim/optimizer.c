@@ -179,9 +179,10 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
         queue, &optimizer->words->words, &optimizer->pinned->words, sizeof optimizer->words->words);
 }
 
-/* Adam's divisors of its moments in the update of these n elements. Returns the update's number. An
- * update of all owned elements ends before the next one begins, however many pieces and threads
- * there are. So the elements count the updates, also on servers that make several in a step. */
+/* Adam's divisors of its moments in the update of these n elements; n = 0: in the next update.
+ * Returns the update's number. An update of all owned elements ends before the next one begins,
+ * however many pieces and threads there are. So the elements count the updates, also on servers
+ * that make several in a step. */
 static uint64_t correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
@@ -222,33 +223,41 @@ static uint64_t fill_in_second(struct dpb_optimizer *optimizer, bool captured,
                : correct(optimizer, update->n, &update->correction, &update->second_correction);
 }
 
+/* Without ranges that decay, and without a second array. */
+static struct dpb_update update_of(const struct dpb_optimizer *optimizer, dpb_update_kind kind,
+                                   struct dpb_range range, void *weights, const void *gradients,
+                                   struct dpb_factors factors)
+{
+    return (struct dpb_update){.kind = kind,
+                               .rate = factors.rate,
+                               .scale = factors.scale,
+                               .decay = factors.decay,
+                               .momentum = optimizer->settings.momentum,
+                               .epsilon = optimizer->settings.epsilon,
+                               .n = range.end - range.begin,
+                               .first = range.begin,
+                               .weight_type = optimizer->args.weight_type,
+                               .gradient_type = optimizer->args.gradient_type,
+                               .weights = weights,
+                               .state = state_of(optimizer, range.begin),
+                               .gradients = gradients};
+}
+
 /* `step` NULL: by the words, within a capture. */
 static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                         struct dpb_range range, void *weights, const void *gradients,
                         const struct dpb_step *step, struct dpb_factors factors)
 {
-    const struct dpb_optimizer_settings *settings = &optimizer->settings;
     const bool plain = step && is_plain(step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    struct dpb_update update = {.kind = kind_of(optimizer, plain),
-                                .rate = factors.rate,
-                                .scale = factors.scale,
-                                .words = step ? NULL : &optimizer->words->words,
-                                .decay = factors.decay,
-                                .momentum = settings->momentum,
-                                .epsilon = settings->epsilon,
-                                .n = range.end - range.begin,
-                                .first = range.begin,
-                                .decays = optimizer->decays + decay,
-                                .n_decays = end - decay,
-                                .weight_type = optimizer->args.weight_type,
-                                .gradient_type = optimizer->args.gradient_type,
-                                .weights = weights,
-                                .state = state_of(optimizer, range.begin),
-                                .gradients = gradients,
-                                .not_finite = optimizer->args.not_finite};
+    struct dpb_update update =
+        update_of(optimizer, kind_of(optimizer, plain), range, weights, gradients, factors);
+    update.words = step ? NULL : &optimizer->words->words;
+    update.decays = optimizer->decays + decay;
+    update.n_decays = end - decay;
+    update.not_finite = optimizer->args.not_finite;
     const uint64_t number = fill_in_second(optimizer, !step, &update);
     if (optimizer->args.device) {
         update.decays = optimizer->device_decays + decay;
@@ -280,6 +289,10 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
  * that decays has the local rate  l = trust ||w|| / (||g|| + decay ||w||),  others have 1, as has a
  * tensor whose ||w|| or ||g|| is 0. Then v = momentum * v + rate * l * (g + decay * w); w -= v.
  *
+ * LAMB (You et al.: Large Batch Optimization for Deep Learning. 2020): r is Adam's way with its
+ * decay apart; w -= rate * ||w|| / ||r|| * r. The ratio is 1 where a norm is 0, and for tensors
+ * that do not decay: the practice of BERT's training, where the paper scales all.
+ *
  * Norms are float64. Tensors are summed in one order (dpb_vec_squares), so equal mean gradients
  * give equal bits, whatever the strategy.
  */
@@ -307,27 +320,6 @@ static double local_rate(const struct dpb_optimizer_args *args, const struct dpb
                       : 1.0;
 }
 
-static void find_factors(const struct dpb_optimizer_args *args, const struct dpb_step *step,
-                         struct dpb_factors *factors)
-{
-    const struct dpb_optimizer_settings *settings = args->settings;
-    const struct dpb_graph *graph = args->graph;
-    double all = 0.0;
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
-        all += factors[t].scale;
-    }
-    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
-        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
-        if (settings->kind != DPB_LARS)
-            continue;
-        const double local = rate * local_rate(args, &graph->tensors[t], norm);
-        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
-    }
-}
-
 static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
 {
     return (char *)optimizer->args.weights + element * dpb_dtype_size(optimizer->args.weight_type);
@@ -337,6 +329,47 @@ static const char *gradients_at(const struct dpb_optimizer *optimizer, uint64_t 
 {
     return (const char *)optimizer->args.gradients +
            element * dpb_dtype_size(optimizer->args.gradient_type);
+}
+
+/* Adam's way is worked out twice: here for its norm, then again where the weights go it. */
+static double trust_ratio(struct dpb_optimizer *optimizer, const struct dpb_tensor *tensor,
+                          struct dpb_factors factors)
+{
+    const uint64_t at = tensor->offset;
+    struct dpb_update update =
+        update_of(optimizer, DPB_UPDATE_ADAM, (struct dpb_range){at, at + tensor->n_elements},
+                  weights_at(optimizer, at), gradients_at(optimizer, at), factors);
+    if (!tensor->decays)
+        return 1.0;
+    fill_in_second(optimizer, true, &update);
+    correct(optimizer, 0, &update.correction, &update.second_correction);
+    const double way = sqrt(dpb_update_squares(&update));
+    const double norm = sqrt(squares_of(update.weight_type, optimizer->args.weights, tensor));
+    return norm > 0.0 && way > 0.0 ? norm / way : 1.0;
+}
+
+static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    const struct dpb_optimizer_args *args = &optimizer->args;
+    const struct dpb_optimizer_settings *settings = args->settings;
+    const struct dpb_graph *graph = args->graph;
+    struct dpb_factors *factors = optimizer->factors;
+    double all = 0.0;
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
+        all += factors[t].scale;
+    }
+    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
+        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
+        if (settings->kind == DPB_LAMB)
+            factors[t].rate *= trust_ratio(optimizer, &graph->tensors[t], factors[t]);
+        if (settings->kind != DPB_LARS)
+            continue;
+        const double local = rate * local_rate(args, &graph->tensors[t], norm);
+        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
+    }
 }
 
 /* Whether the memory is not the arenas, from which the norms are taken. */
@@ -359,7 +392,7 @@ static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_st
     const struct dpb_graph *graph = optimizer->args.graph;
     const bool plain = is_plain(step);
     if (!plain)
-        find_factors(&optimizer->args, step, optimizer->factors);
+        find_factors(optimizer, step);
     for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
         for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
             const uint32_t t = dpb_graph_tensor_at(graph, at);
@@ -449,7 +482,8 @@ uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings
         [DPB_ADAM] = {"exp_avg", "exp_avg_sq"},
         [DPB_ADAMW] = {"exp_avg", "exp_avg_sq"},
         [DPB_RMSPROP] = {"square_avg", "velocity"},
-        [DPB_LARS] = {"velocity"}};
+        [DPB_LARS] = {"velocity"},
+        [DPB_LAMB] = {"exp_avg", "exp_avg_sq"}};
     const bool velocity = settings->kind == DPB_SGD || settings->kind == DPB_LARS;
     const bool none = velocity && settings->momentum == 0.0;
     uint32_t n = 0;
@@ -604,11 +638,13 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
     DPB_TRY(list_decays(optimizer));
     if (dpb_optimizer_needs_norms(&optimizer->settings)) {
         const uint64_t all = optimizer->args.graph->n_elements;
-        if (optimizer->n_state != all && !optimizer->args.sharded)
+        const bool lamb = optimizer->settings.kind == DPB_LAMB; /* whose state is needed, too */
+        if (optimizer->n_state != all && (lamb || !optimizer->args.sharded))
             return dpb_fail(DPB_FAILED,
-                            "the strategy owns %llu of %llu elements on this rank and has not the "
-                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
-                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
+                            "the strategy owns %llu of %llu elements on this rank%s: norms are of "
+                            "whole tensors",
+                            (unsigned long long)optimizer->n_state, (unsigned long long)all,
+                            lamb ? "" : " and has not the capability DPB_COMM_WHOLE_SHARDS");
         optimizer->factors = calloc(optimizer->args.graph->n_tensors, sizeof *optimizer->factors);
         if (!optimizer->factors)
             return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");

@@ -11,7 +11,7 @@
  * from s = 1; v = momentum * v + rate * g / sqrt(s + epsilon); w -= v. The arithmetic is done in
  * the weights' type.
  *
- * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the
+ * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the
  * step's last range updates all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
@@ -46,7 +46,7 @@ struct dpb_optimizer_args {
 
 static inline bool dpb_optimizer_needs_norms(const struct dpb_optimizer_settings *settings)
 {
-    return settings->kind == DPB_LARS || settings->clip_norm > 0.0;
+    return dpb_optimizer_by_tensor(settings) || settings->clip_norm > 0.0;
 }
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.
@@ -83,7 +83,7 @@ dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 
 /* Sees each update of training on the host, on the thread that makes the update, just before the
- * elements move. `number`: under Adam, of the update of the owned ranges, from 1; else 0. */
+ * elements move. `number`: with Adam's moments, of the update of the owned ranges, from 1; else 0. */
 struct dpb_optimizer_witness {
     void (*see)(void *owner, const struct dpb_step *step, const struct dpb_update *update,
                 uint64_t number);

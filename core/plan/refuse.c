@@ -81,11 +81,12 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
                                    "optimizer.%s belongs to optimizer %s, not to '%s'; leave it "
                                    "out, or take another optimizer.name",
                                    rows[i].key, rows[i].owners, dpb_optimizer_names[kind]);
-    if (kind == DPB_ADAMW && !optimizer->decoupled_decay)
+    if ((kind == DPB_ADAMW || kind == DPB_LAMB) && !optimizer->decoupled_decay)
         return dpb_config_fail(
             experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
-            "optimizer.decoupled_decay = no beside optimizer.name = adamw, which "
-            "decouples it; leave it out, or take optimizer.name = adam");
+            "optimizer.decoupled_decay = no beside optimizer.name = %s, which decouples it; leave "
+            "it out, or take optimizer.name = adam",
+            dpb_optimizer_names[kind]);
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
                                "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "

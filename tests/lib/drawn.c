@@ -34,6 +34,7 @@ static const char *const rules[] = {"sgd optimizer.momentum=0",
                                     "rmsprop",
                                     "adamw optimizer.weight_decay=0.1",
                                     "lars",
+                                    "lamb optimizer.weight_decay=0.1",
                                     "sgd optimizer.clip_norm=0.5"};
 enum { N_PLAIN_RULES = 7 }; /* the others are by norms */
 
