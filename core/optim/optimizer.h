@@ -11,8 +11,8 @@
  * from s = 1; v = momentum * v + rate * g / sqrt(s + epsilon); w -= v. The arithmetic is done in
  * the weights' type.
  *
- * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the
- * step's last range updates all ranges. Before that, weights and gradients stay unchanged.
+ * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Then the update of
+ * the step's last range updates all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H
@@ -56,8 +56,8 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
 /* The arrays of the state of these settings, in PyTorch's words: "momentum_buffer"; "sum";
- * "exp_avg", "exp_avg_sq"; "square_avg". A velocity that includes the rate, as LARS's and RMSProp's,
- * is "velocity". Returns their number. */
+ * "exp_avg", "exp_avg_sq"; "square_avg". LARS's and RMSProp's velocity includes the rate, and is
+ * "velocity". Returns their number. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
 /* The number alone. */
@@ -83,7 +83,8 @@ dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 
 /* Sees each update of training on the host, on the thread that makes the update, just before the
- * elements move. `number`: with Adam's moments, of the update of the owned ranges, from 1; else 0. */
+ * elements move. `number`: with Adam's moments, of the update of the owned ranges, from 1; else
+ * 0. */
 struct dpb_optimizer_witness {
     void (*see)(void *owner, const struct dpb_step *step, const struct dpb_update *update,
                 uint64_t number);

@@ -5,9 +5,9 @@
  * one of `rates` from each epoch of decay_at on; cosine: half a cosine from the full rate to
  * end_rate over the run (Loshchilov, Hutter 2017); polynomial: end_rate + (full rate - end_rate) x
  * the share of the run that is left ^ decay_power (You et al. 2017, with 2 and 0). Linear scaling
- * multiplies the rate, and `rates`, by global batch / linear_base; end_rate stays. Over the first warmup_epochs the rate rises
- * linearly, step by step: from the unscaled rate with linear scaling (Goyal et al. 2017), else from
- * 0. Cosine and polynomial begin where warm-up ends.
+ * multiplies the rate, and `rates`, by global batch / linear_base; end_rate stays. Over the
+ * first warmup_epochs the rate rises linearly, step by step: from the unscaled rate with linear
+ * scaling (Goyal et al. 2017), else from 0. Cosine and polynomial begin where warm-up ends.
  */
 #ifndef DPB_CORE_OPTIM_SCHEDULE_H
 #define DPB_CORE_OPTIM_SCHEDULE_H

@@ -275,7 +275,8 @@ static struct dpb_rule_factors factors_of(const struct judging *j, uint32_t owne
 }
 
 /* clip_norm makes a gradient smaller, never larger; LARS's local rate is one for gradient and
- * decay; LAMB's ratio is 1 without decay. Whether a norm is that of all gradients shows in no single element. */
+ * decay; LAMB's ratio is 1 without decay. Whether a norm is that of all gradients shows in no
+ * single element. */
 static bool may_be_factors(const struct judging *j, const struct dpb_followed_step *step,
                            bool decays, const struct dpb_rule_factors *factors)
 {

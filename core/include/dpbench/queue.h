@@ -66,8 +66,8 @@ struct dpb_update {
     const struct dpb_range *decays;
     uint64_t n_decays;
     dpb_dtype weight_type, gradient_type;
-    /* In weight_type. state: velocity, sum of squares, first moment, or RMSPROP's mean square; PLAIN
-     * does not read it. second: ADAM's second moment, RMSPROP's velocity. */
+    /* In weight_type. state: velocity, sum of squares, first moment, or RMSPROP's mean square;
+     * PLAIN does not read it. second: ADAM's second moment, RMSPROP's velocity. */
     void *weights, *state, *second;
     const void *gradients;
     /* Set to the arena element + 1 of the lowest new weight that is infinite or NaN, unless it
