@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/config.h"
+
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
@@ -14,9 +16,11 @@ static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", NULL};
 static const char *const places[] = {"host", "device", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", "adam", "lars", NULL};
+const char *const dpb_optimizer_names[] = {"sgd",     "adagrad", "adam", "adamw",
+                                           "rmsprop", "lars",    "lamb", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
-static const char *const schedules[] = {"constant", "step", "cosine", "polynomial", NULL};
+static const char *const schedules[] = {"constant",   "step",      "cosine",
+                                        "polynomial", "piecewise", NULL};
 
 static const struct dpb_option run_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
@@ -153,22 +157,28 @@ static const struct dpb_option comm_rows[] = {
 };
 
 static const struct dpb_option optimizer_rows[] = {
-    {"name", DPB_OPT_CHOICE, NULL, "sgd", 0, 0, optimizers, AT(optimizer.kind), "update rule"},
+    {"name", DPB_OPT_CHOICE, NULL, "sgd", 0, 0, dpb_optimizer_names, AT(optimizer.kind),
+     "update rule"},
     {"learning_rate", DPB_OPT_REAL, NULL, "0.01", 0, 1e6, NULL, AT(optimizer.learning_rate),
      "at the schedule's start (after warm-up)"},
-    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum), "of sgd and lars"},
+    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum),
+     "of sgd, rmsprop and lars"},
     {"nesterov", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.nesterov),
      "Nesterov's momentum"},
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
      "added to the gradient of convolution and dense weights, times the weight"},
     {"decoupled_decay", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.decoupled_decay),
-     "adam: the decay is no part of the gradient, but of the update (AdamW)"},
+     "adam: the decay is no part of the gradient, but of the update; adamw and lamb imply it"},
     {"beta1", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.beta1),
-     "of adam: the share of the old mean of the gradients in the new mean"},
+     "of adam, adamw and lamb: the share of the old mean of the gradients in the new mean"},
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
-     "of adam: the share of the old mean of the squared gradients in the new mean"},
+     "of adam, adamw and lamb: the share of the old mean of the squared gradients in the new mean"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
-     "of adagrad and adam; not 0: it divides where no gradient has been"},
+     "of adagrad, adam, adamw, rmsprop (default 1) and lamb (default 1e-6); not 0: it divides "
+     "where "
+     "no gradient has been"},
+    {"rms_decay", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.rms_decay),
+     "of rmsprop: the share of the old mean square of the gradients in the new one"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
      "of lars: the learning rate of a tensor is in proportion to this"},
     {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
@@ -177,13 +187,15 @@ static const struct dpb_option optimizer_rows[] = {
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
-     "schedule = step: where the rate falls"},
+     "schedule = step, piecewise: where the rate changes"},
+    {"rates", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(optimizer.rates),
+     "schedule = piecewise: the rates from each of decay_at on, as in 0.05,0.01,0.001"},
     {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
      "schedule = step: the factor of each fall of the rate"},
     {"decay_power", DPB_OPT_REAL, NULL, "2", 0, 100, NULL, AT(optimizer.decay_power),
      "schedule = polynomial: the power of the share of the run that is left"},
     {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
-     "schedule = polynomial: the rate at the end of the run"},
+     "schedule = polynomial, cosine: the rate at the end of the run; step: the least rate"},
     {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
      "the rate rises linearly: with linear_scaling from the unscaled rate, else from 0"},
     {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),
@@ -277,4 +289,21 @@ const struct dpb_option *dpb_settings_rows(const char *section)
         if (strcmp(dpb_settings_sections[i].name, section) == 0)
             return dpb_settings_sections[i].rows;
     return NULL;
+}
+
+dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config)
+{
+    static const struct {
+        dpb_optimizer_kind of;
+        const char *key, *value;
+    } implied[] = {{DPB_ADAMW, "decoupled_decay", "yes"},
+                   {DPB_RMSPROP, "epsilon", "1"},
+                   {DPB_LAMB, "decoupled_decay", "yes"},
+                   {DPB_LAMB, "epsilon", "1e-6"}};
+    for (size_t i = 0; i < sizeof implied / sizeof implied[0]; i++)
+        if (settings->optimizer.kind == (int)implied[i].of &&
+            !dpb_config_get(config, "optimizer", implied[i].key))
+            DPB_TRY(
+                dpb_config_set(config, "optimizer", implied[i].key, implied[i].value, "derived"));
+    return DPB_OK;
 }

@@ -9,6 +9,9 @@
 #include <stdint.h>
 
 #include "dpbench/option.h"
+#include "dpbench/status.h"
+
+struct dpb_config;
 
 enum { DPB_JOB_RANKS = 1024 }; /* of a job at most, workers and servers together */
 
@@ -27,12 +30,21 @@ static inline bool dpb_mode_has_steps(int mode)
 }
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
-typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM, DPB_LARS } dpb_optimizer_kind;
+typedef enum dpb_optimizer_kind {
+    DPB_SGD,
+    DPB_ADAGRAD,
+    DPB_ADAM,
+    DPB_ADAMW,
+    DPB_RMSPROP,
+    DPB_LARS,
+    DPB_LAMB
+} dpb_optimizer_kind;
 typedef enum dpb_schedule_kind {
     DPB_CONSTANT,
     DPB_STEPWISE,
     DPB_COSINE,
-    DPB_POLYNOMIAL
+    DPB_POLYNOMIAL,
+    DPB_PIECEWISE
 } dpb_schedule_kind;
 
 /* The source of the training's batches. */
@@ -60,18 +72,32 @@ struct dpb_run_settings {
 struct dpb_optimizer_settings {
     int kind;
     double learning_rate, momentum, weight_decay, epsilon;
-    double beta1, beta2; /* adam */
+    double beta1, beta2; /* of Adam's moments */
+    double rms_decay;    /* rmsprop */
     double trust;        /* lars */
     double clip_norm;    /* 0: gradients are not clipped */
     bool nesterov, decoupled_decay;
     int schedule;
-    double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
-    const char *decay_at;         /* epochs, commas */
-    double decay_power, end_rate; /* polynomial */
-    double warmup_epochs;         /* linearly up to the full rate */
-    bool linear_scaling;          /* rate *= global batch / linear_base */
+    double decay_factor;  /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at; /* stepwise, piecewise: epochs, commas */
+    const char *rates;    /* piecewise: from each of decay_at on */
+    double decay_power;   /* polynomial */
+    double end_rate;      /* the least rate of stepwise, cosine and polynomial */
+    double warmup_epochs; /* linearly up to the full rate */
+    bool linear_scaling;  /* rate *= global batch / linear_base */
     int64_t linear_base;
 };
+
+/* Whether the rule has Adam's moments: two arrays of state, and a count of updates. */
+static inline bool dpb_optimizer_has_moments(const struct dpb_optimizer_settings *settings)
+{
+    return settings->kind == DPB_ADAM || settings->kind == DPB_ADAMW || settings->kind == DPB_LAMB;
+}
+/* Whether each tensor has a rate of its own, by norms. */
+static inline bool dpb_optimizer_by_tensor(const struct dpb_optimizer_settings *settings)
+{
+    return settings->kind == DPB_LARS || settings->kind == DPB_LAMB;
+}
 
 struct dpb_settings {
     struct dpb_run_settings run;
@@ -118,6 +144,10 @@ struct dpb_settings {
         bool codecs;
     } comm_test;
 };
+
+extern const char *const dpb_optimizer_names[]; /* by kind; ended by NULL */
+/* Gives settings that were not given the values that optimizer.name implies, as "derived". */
+dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config);
 
 #define DPB_TIMEOUT_NS INT64_C(60000000000) /* run.timeout_s, unless it is given */
 

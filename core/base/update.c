@@ -1,5 +1,5 @@
 /*
- * update.c - SGD, Adagrad and Adam in host memory, the arithmetic in the weights' type.
+ * update.c - SGD, Adagrad, Adam and RMSProp in host memory, the arithmetic in the weights' type.
  *
  * An update is done in pieces that stay in the first cache: gradients of another type than the
  * weights' pass through a buffer, and new weights are looked at while they are there. The rules are
@@ -8,6 +8,7 @@
 #include "base/update.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/vec.h"
 
@@ -17,6 +18,7 @@ struct rule {
     double rate, scale, decay, momentum, epsilon;
     double beta2, correction, second_correction;
     bool decoupled;
+    double kept; /* ADAM: times the old weight; 0 with a rate of -1: the way down is left */
 };
 
 /* ---- the rules, once for each weight type -------------------------------------------------- */
@@ -74,12 +76,28 @@ struct rule {
         const real beta1 = (real)rule->momentum, beta2 = (real)rule->beta2;                        \
         const real new1 = (real)(1.0 - rule->momentum), new2 = (real)(1.0 - rule->beta2);          \
         const real first = (real)rule->correction, second = (real)rule->second_correction;         \
-        const real epsilon = (real)rule->epsilon;                                                  \
+        const real epsilon = (real)rule->epsilon, kept = (real)rule->kept;                         \
         for (uint64_t i = 0; i < n; i++) {                                                         \
             const real whole = scale * g[i] + added * w[i];                                        \
             m[i] = beta1 * m[i] + new1 * whole;                                                    \
             v[i] = beta2 * v[i] + new2 * whole * whole;                                            \
-            w[i] -= rate * (m[i] / first / (root(v[i] / second) + epsilon) + apart * w[i]);        \
+            w[i] = kept * w[i] -                                                                   \
+                   rate * (m[i] / first / (root(v[i] / second) + epsilon) + apart * w[i]);         \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    DPB_CLONES static void rmsprop_##real(const struct rule *rule, real *restrict w,               \
+                                          const real *restrict g, real *restrict s,                \
+                                          real *restrict v, uint64_t n)                            \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real momentum = (real)rule->momentum, epsilon = (real)rule->epsilon;                 \
+        const real kept = (real)rule->beta2, new_share = (real)(1.0 - rule->beta2);                \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            const real whole = scale * g[i] + decay * w[i];                                        \
+            s[i] = kept * s[i] + new_share * whole * whole;                                        \
+            v[i] = momentum * v[i] + rate * whole / root(s[i] + epsilon);                          \
+            w[i] -= v[i];                                                                          \
         }                                                                                          \
     }
 
@@ -106,6 +124,10 @@ static void apply(const struct rule *rule, bool fp64, void *w, const void *g, vo
     case DPB_UPDATE_ADAM:
         fp64 ? adam_double(rule, w, g, state, second, n) : adam_float(rule, w, g, state, second, n);
         break;
+    case DPB_UPDATE_RMSPROP:
+        fp64 ? rmsprop_double(rule, w, g, state, second, n)
+             : rmsprop_float(rule, w, g, state, second, n);
+        break;
     }
 }
 
@@ -126,43 +148,87 @@ static void look_at(const struct dpb_update *update, const char *w, uint64_t ele
         ;
 }
 
+enum { PIECE = 1024 };
+
+/* Elements of an update from `at` on; gradients in the weights' type. */
+struct piece {
+    char *weights, *state, *second;
+    const void *gradients;
+    uint64_t n;
+};
+
+/* `buffer`: for gradients of another type. */
+static struct piece piece_at(const struct dpb_update *update, uint64_t at, uint64_t end,
+                             double buffer[PIECE])
+{
+    const dpb_dtype type = update->weight_type, g_type = update->gradient_type;
+    const size_t w_size = dpb_dtype_size(type);
+    struct piece piece = {.weights = (char *)update->weights + at * w_size,
+                          .state = update->state ? (char *)update->state + at * w_size : NULL,
+                          .second = update->second ? (char *)update->second + at * w_size : NULL,
+                          .gradients =
+                              (const char *)update->gradients + at * dpb_dtype_size(g_type),
+                          .n = end - at < PIECE ? end - at : PIECE};
+    if (type != g_type) {
+        dpb_vec.cast(type, buffer, g_type, piece.gradients, piece.n);
+        piece.gradients = buffer;
+    }
+    return piece;
+}
+
 /* Elements [begin, end) of the update, all of them with rule->decay. */
 static void apply_pieces(const struct dpb_update *update, const struct rule *rule, uint64_t begin,
                          uint64_t end)
 {
-    enum { PIECE = 1024 };
     double buffer[PIECE];
-    const dpb_dtype type = update->weight_type, g_type = update->gradient_type;
-    const size_t w_size = dpb_dtype_size(type), g_size = dpb_dtype_size(g_type);
     for (uint64_t at = begin; at < end; at += PIECE) {
-        const uint64_t n = end - at < PIECE ? end - at : PIECE;
-        const void *gradients = (const char *)update->gradients + at * g_size;
-        char *weights = (char *)update->weights + at * w_size;
-        char *state = update->state ? (char *)update->state + at * w_size : NULL;
-        char *second = update->second ? (char *)update->second + at * w_size : NULL;
-        if (type != g_type) {
-            dpb_vec.cast(type, buffer, g_type, gradients, n);
-            gradients = buffer;
-        }
-        apply(rule, type == DPB_FP64, weights, gradients, state, second, n);
+        const struct piece piece = piece_at(update, at, end, buffer);
+        apply(rule, update->weight_type == DPB_FP64, piece.weights, piece.gradients, piece.state,
+              piece.second, piece.n);
         if (update->not_finite)
-            look_at(update, weights, update->first + at, n);
+            look_at(update, piece.weights, update->first + at, piece.n);
     }
+}
+
+static struct rule rule_of(const struct dpb_update *update)
+{
+    const struct dpb_update_words *words = update->words;
+    return (struct rule){.kind = update->kind,
+                         .rate = words ? (double)words->rate : update->rate,
+                         .scale = words ? (double)words->scale : update->scale,
+                         .decay = update->decay,
+                         .momentum = update->momentum,
+                         .epsilon = update->epsilon,
+                         .beta2 = update->beta2,
+                         .correction = words ? (double)words->correction : update->correction,
+                         .second_correction =
+                             words ? (double)words->second_correction : update->second_correction,
+                         .decoupled = update->decoupled,
+                         .kept = 1.0};
+}
+
+double dpb_update_squares(const struct dpb_update *update)
+{
+    const bool fp64 = update->weight_type == DPB_FP64;
+    const size_t size = dpb_dtype_size(update->weight_type);
+    double buffer[PIECE], way[PIECE], state[PIECE], second[PIECE], sum = 0.0;
+    struct rule rule = rule_of(update);
+    rule.kept = 0.0;
+    rule.rate = -1.0;
+    for (uint64_t at = 0; at < update->n; at += PIECE) {
+        const struct piece piece = piece_at(update, at, update->n, buffer);
+        memcpy(way, piece.weights, piece.n * size);
+        memcpy(state, piece.state, piece.n * size);
+        memcpy(second, piece.second, piece.n * size);
+        apply(&rule, fp64, way, piece.gradients, state, second, piece.n);
+        sum += dpb_vec_squares(update->weight_type, way, piece.n);
+    }
+    return sum;
 }
 
 void dpb_update_apply(const struct dpb_update *update)
 {
-    const struct dpb_update_words *words = update->words;
-    struct rule rule = {.kind = update->kind,
-                        .rate = words ? (double)words->rate : update->rate,
-                        .scale = words ? (double)words->scale : update->scale,
-                        .momentum = update->momentum,
-                        .epsilon = update->epsilon,
-                        .beta2 = update->beta2,
-                        .correction = words ? (double)words->correction : update->correction,
-                        .second_correction =
-                            words ? (double)words->second_correction : update->second_correction,
-                        .decoupled = update->decoupled};
+    struct rule rule = rule_of(update);
     uint64_t at = 0;
     for (uint64_t i = 0; at < update->n; i++) {
         const bool any = i < update->n_decays;

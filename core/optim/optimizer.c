@@ -162,8 +162,10 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
         return DPB_UPDATE_PLAIN;
     if (optimizer->settings.kind == DPB_ADAGRAD)
         return DPB_UPDATE_ADAGRAD;
-    if (optimizer->settings.kind == DPB_ADAM)
+    if (dpb_optimizer_has_moments(&optimizer->settings))
         return DPB_UPDATE_ADAM;
+    if (optimizer->settings.kind == DPB_RMSPROP)
+        return DPB_UPDATE_RMSPROP;
     return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
 }
 
@@ -177,9 +179,10 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
         queue, &optimizer->words->words, &optimizer->pinned->words, sizeof optimizer->words->words);
 }
 
-/* Adam's divisors of its moments in the update of these n elements. Returns the update's number. An
- * update of all owned elements ends before the next one begins, however many pieces and threads
- * there are. So the elements count the updates, also on servers that make several in a step. */
+/* Adam's divisors of its moments in the update of these n elements; n = 0: in the next update.
+ * Returns the update's number. An update of all owned elements ends before the next one begins,
+ * however many pieces and threads there are. So the elements count the updates, also on servers
+ * that make several in a step. */
 static uint64_t correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
@@ -192,7 +195,7 @@ static uint64_t correct(struct dpb_optimizer *optimizer, uint64_t n, double *fir
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
 {
     double first = 1.0, second = 1.0;
-    if (optimizer->settings.kind == DPB_ADAM)
+    if (dpb_optimizer_has_moments(&optimizer->settings))
         correct(optimizer, optimizer->n_state, &first, &second);
     optimizer->pinned->words = (struct dpb_update_words){.rate = (float)step->learning_rate,
                                                          .scale = (float)step->scale,
@@ -200,21 +203,44 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
                                                          .second_correction = (float)second};
 }
 
-/* Sets the place of Adam's second moments, and the divisors of the moments. Returns the update's
- * number; 0: the update is not Adam's, or captured. */
-static uint64_t fill_in_adam(struct dpb_optimizer *optimizer, bool captured,
-                             struct dpb_update *update)
+/* Sets what rules with two arrays of state have beside the others. Returns the number of Adam's
+ * update; 0: the update is not Adam's, or captured. */
+static uint64_t fill_in_second(struct dpb_optimizer *optimizer, bool captured,
+                               struct dpb_update *update)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    if (update->kind != DPB_UPDATE_ADAM)
+    const bool adam = update->kind == DPB_UPDATE_ADAM;
+    if (!adam && update->kind != DPB_UPDATE_RMSPROP)
         return 0;
     update->second = (char *)update->state + array_bytes(optimizer);
+    update->beta2 = adam ? settings->beta2 : settings->rms_decay;
+    if (!adam)
+        return 0;
     update->momentum = settings->beta1;
-    update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
     return captured
                ? 0 /* each launch has words of its own */
                : correct(optimizer, update->n, &update->correction, &update->second_correction);
+}
+
+/* Without ranges that decay, and without a second array. */
+static struct dpb_update update_of(const struct dpb_optimizer *optimizer, dpb_update_kind kind,
+                                   struct dpb_range range, void *weights, const void *gradients,
+                                   struct dpb_factors factors)
+{
+    return (struct dpb_update){.kind = kind,
+                               .rate = factors.rate,
+                               .scale = factors.scale,
+                               .decay = factors.decay,
+                               .momentum = optimizer->settings.momentum,
+                               .epsilon = optimizer->settings.epsilon,
+                               .n = range.end - range.begin,
+                               .first = range.begin,
+                               .weight_type = optimizer->args.weight_type,
+                               .gradient_type = optimizer->args.gradient_type,
+                               .weights = weights,
+                               .state = state_of(optimizer, range.begin),
+                               .gradients = gradients};
 }
 
 /* `step` NULL: by the words, within a capture. */
@@ -222,29 +248,17 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
                         struct dpb_range range, void *weights, const void *gradients,
                         const struct dpb_step *step, struct dpb_factors factors)
 {
-    const struct dpb_optimizer_settings *settings = &optimizer->settings;
     const bool plain = step && is_plain(step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    struct dpb_update update = {.kind = kind_of(optimizer, plain),
-                                .rate = factors.rate,
-                                .scale = factors.scale,
-                                .words = step ? NULL : &optimizer->words->words,
-                                .decay = factors.decay,
-                                .momentum = settings->momentum,
-                                .epsilon = settings->epsilon,
-                                .n = range.end - range.begin,
-                                .first = range.begin,
-                                .decays = optimizer->decays + decay,
-                                .n_decays = end - decay,
-                                .weight_type = optimizer->args.weight_type,
-                                .gradient_type = optimizer->args.gradient_type,
-                                .weights = weights,
-                                .state = state_of(optimizer, range.begin),
-                                .gradients = gradients,
-                                .not_finite = optimizer->args.not_finite};
-    const uint64_t number = fill_in_adam(optimizer, !step, &update);
+    struct dpb_update update =
+        update_of(optimizer, kind_of(optimizer, plain), range, weights, gradients, factors);
+    update.words = step ? NULL : &optimizer->words->words;
+    update.decays = optimizer->decays + decay;
+    update.n_decays = end - decay;
+    update.not_finite = optimizer->args.not_finite;
+    const uint64_t number = fill_in_second(optimizer, !step, &update);
     if (optimizer->args.device) {
         update.decays = optimizer->device_decays + decay;
         update.not_finite = optimizer->args.not_finite ? &optimizer->words->found : NULL;
@@ -275,6 +289,10 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
  * that decays has the local rate  l = trust ||w|| / (||g|| + decay ||w||),  others have 1, as has a
  * tensor whose ||w|| or ||g|| is 0. Then v = momentum * v + rate * l * (g + decay * w); w -= v.
  *
+ * LAMB (You et al.: Large Batch Optimization for Deep Learning. 2020): r is Adam's way with its
+ * decay apart; w -= rate * ||w|| / ||r|| * r. The ratio is 1 where a norm is 0, and for tensors
+ * that do not decay: the practice of BERT's training, where the paper scales all.
+ *
  * Norms are float64. Tensors are summed in one order (dpb_vec_squares), so equal mean gradients
  * give equal bits, whatever the strategy.
  */
@@ -302,27 +320,6 @@ static double local_rate(const struct dpb_optimizer_args *args, const struct dpb
                       : 1.0;
 }
 
-static void find_factors(const struct dpb_optimizer_args *args, const struct dpb_step *step,
-                         struct dpb_factors *factors)
-{
-    const struct dpb_optimizer_settings *settings = args->settings;
-    const struct dpb_graph *graph = args->graph;
-    double all = 0.0;
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
-        all += factors[t].scale;
-    }
-    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
-        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
-        if (settings->kind != DPB_LARS)
-            continue;
-        const double local = rate * local_rate(args, &graph->tensors[t], norm);
-        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
-    }
-}
-
 static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
 {
     return (char *)optimizer->args.weights + element * dpb_dtype_size(optimizer->args.weight_type);
@@ -332,6 +329,47 @@ static const char *gradients_at(const struct dpb_optimizer *optimizer, uint64_t 
 {
     return (const char *)optimizer->args.gradients +
            element * dpb_dtype_size(optimizer->args.gradient_type);
+}
+
+/* Adam's way is worked out twice: here for its norm, then again where the weights go it. */
+static double trust_ratio(struct dpb_optimizer *optimizer, const struct dpb_tensor *tensor,
+                          struct dpb_factors factors)
+{
+    const uint64_t at = tensor->offset;
+    struct dpb_update update =
+        update_of(optimizer, DPB_UPDATE_ADAM, (struct dpb_range){at, at + tensor->n_elements},
+                  weights_at(optimizer, at), gradients_at(optimizer, at), factors);
+    if (!tensor->decays)
+        return 1.0;
+    fill_in_second(optimizer, true, &update);
+    correct(optimizer, 0, &update.correction, &update.second_correction);
+    const double way = sqrt(dpb_update_squares(&update));
+    const double norm = sqrt(squares_of(update.weight_type, optimizer->args.weights, tensor));
+    return norm > 0.0 && way > 0.0 ? norm / way : 1.0;
+}
+
+static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    const struct dpb_optimizer_args *args = &optimizer->args;
+    const struct dpb_optimizer_settings *settings = args->settings;
+    const struct dpb_graph *graph = args->graph;
+    struct dpb_factors *factors = optimizer->factors;
+    double all = 0.0;
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
+        all += factors[t].scale;
+    }
+    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
+        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
+        if (settings->kind == DPB_LAMB)
+            factors[t].rate *= trust_ratio(optimizer, &graph->tensors[t], factors[t]);
+        if (settings->kind != DPB_LARS)
+            continue;
+        const double local = rate * local_rate(args, &graph->tensors[t], norm);
+        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
+    }
 }
 
 /* Whether the memory is not the arenas, from which the norms are taken. */
@@ -354,7 +392,7 @@ static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_st
     const struct dpb_graph *graph = optimizer->args.graph;
     const bool plain = is_plain(step);
     if (!plain)
-        find_factors(&optimizer->args, step, optimizer->factors);
+        find_factors(optimizer, step);
     for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
         for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
             const uint32_t t = dpb_graph_tensor_at(graph, at);
@@ -438,16 +476,22 @@ const struct dpb_optimizer_ops dpb_optimizers = {
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES])
 {
-    static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
-                                        [DPB_ADAGRAD] = "sum",
-                                        [DPB_ADAM] = "exp_avg",
-                                        [DPB_LARS] = "velocity"};
-    const bool adam = settings->kind == DPB_ADAM;
-    names[0] = first[settings->kind];
-    names[1] = adam ? "exp_avg_sq" : NULL;
-    if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)
-        names[0] = NULL;
-    return adam ? 2 : names[0] ? 1 : 0;
+    static const char *const of[][DPB_OPTIMIZER_STATES] = {
+        [DPB_SGD] = {"momentum_buffer"},
+        [DPB_ADAGRAD] = {"sum"},
+        [DPB_ADAM] = {"exp_avg", "exp_avg_sq"},
+        [DPB_ADAMW] = {"exp_avg", "exp_avg_sq"},
+        [DPB_RMSPROP] = {"square_avg", "velocity"},
+        [DPB_LARS] = {"velocity"},
+        [DPB_LAMB] = {"exp_avg", "exp_avg_sq"}};
+    const bool velocity = settings->kind == DPB_SGD || settings->kind == DPB_LARS;
+    const bool none = velocity && settings->momentum == 0.0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < DPB_OPTIMIZER_STATES; i++) {
+        names[i] = none ? NULL : of[settings->kind][i];
+        n += names[i] != NULL;
+    }
+    return n;
 }
 
 uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
@@ -459,6 +503,21 @@ uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
 uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer)
 {
     return optimizer ? optimizer->n_arrays * array_bytes(optimizer) : 0;
+}
+
+/* RMSProp's mean square begins at 1, as in TensorFlow; all other state begins at 0. */
+static bool begins_at_1(const struct dpb_optimizer *optimizer)
+{
+    return optimizer->settings.kind == DPB_RMSPROP;
+}
+
+static void fill_with_1(dpb_dtype type, void *state, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (type == DPB_FP64)
+            ((double *)state)[i] = 1.0;
+        else
+            ((float *)state)[i] = 1.0F;
 }
 
 /* A tensor and the gap behind it; neighbours are one range. */
@@ -484,6 +543,23 @@ static dpb_status list_decays(struct dpb_optimizer *optimizer)
 
 /* ---- with arenas on a device --------------------------------------------------------------- */
 
+/* Copies some from the host, then all that the device has, twice as much each time. */
+static dpb_status fill_device_with_1(const struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    const dpb_dtype type = optimizer->args.weight_type;
+    const uint64_t bytes = array_bytes(optimizer);
+    double first[512];
+    fill_with_1(type, first, sizeof first / dpb_dtype_size(type));
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = done > 0 ? done : sizeof first;
+        n = n < bytes - done ? n : bytes - done;
+        DPB_TRY(ops->copy(optimizer->args.queue, optimizer->device_state + done,
+                          done > 0 ? (const void *)optimizer->device_state : first, n));
+    }
+    return DPB_OK;
+}
+
 static dpb_status create_on_device(struct dpb_optimizer *optimizer)
 {
     const struct dpb_queue_ops *ops = optimizer->args.device->ops;
@@ -500,6 +576,8 @@ static dpb_status create_on_device(struct dpb_optimizer *optimizer)
     if (state_bytes > 0) {
         DPB_TRY(ops->allocate(device, "the optimizer's state", state_bytes, false, &memory));
         optimizer->device_state = memory;
+        if (begins_at_1(optimizer))
+            DPB_TRY(fill_device_with_1(optimizer));
     }
     return ops->drain(optimizer->args.queue);
 }
@@ -560,11 +638,13 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
     DPB_TRY(list_decays(optimizer));
     if (dpb_optimizer_needs_norms(&optimizer->settings)) {
         const uint64_t all = optimizer->args.graph->n_elements;
-        if (optimizer->n_state != all && !optimizer->args.sharded)
+        const bool lamb = optimizer->settings.kind == DPB_LAMB; /* whose state is needed, too */
+        if (optimizer->n_state != all && (lamb || !optimizer->args.sharded))
             return dpb_fail(DPB_FAILED,
-                            "the strategy owns %llu of %llu elements on this rank and has not the "
-                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
-                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
+                            "the strategy owns %llu of %llu elements on this rank%s: norms are of "
+                            "whole tensors",
+                            (unsigned long long)optimizer->n_state, (unsigned long long)all,
+                            lamb ? "" : " and has not the capability DPB_COMM_WHOLE_SHARDS");
         optimizer->factors = calloc(optimizer->args.graph->n_tensors, sizeof *optimizer->factors);
         if (!optimizer->factors)
             return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
@@ -573,7 +653,10 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
         DPB_TRY(create_on_device(optimizer));
     if (dpb_optimizer_bytes(optimizer) == 0 || (optimizer->args.device && !optimizer->args.saved))
         return DPB_OK;
-    return dpb_mapping_create("optimizer", dpb_optimizer_bytes(optimizer), &optimizer->state);
+    DPB_TRY(dpb_mapping_create("optimizer", dpb_optimizer_bytes(optimizer), &optimizer->state));
+    if (!optimizer->args.device && begins_at_1(optimizer))
+        fill_with_1(optimizer->args.weight_type, optimizer->state.memory, optimizer->n_state);
+    return DPB_OK;
 }
 
 dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,

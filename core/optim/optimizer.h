@@ -6,11 +6,13 @@
  * w -= rate * g / (sqrt(s) + epsilon). Adam (Kingma, Ba 2015, Algorithm 1), in the t-th update of
  * the owned ranges: m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2;
  * w -= rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon). With decoupled_decay
- * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
- * arithmetic is done in the weights' type.
+ * (adamw; Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too.
+ * RMSProp in TensorFlow's form (Tieleman, Hinton 2012): s = rms_decay * s + (1 - rms_decay) * g^2,
+ * from s = 1; v = momentum * v + rate * g / sqrt(s + epsilon); w -= v. The arithmetic is done in
+ * the weights' type.
  *
- * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the
- * step's last range updates all ranges. Before that, weights and gradients stay unchanged.
+ * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Then the update of
+ * the step's last range updates all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H
@@ -44,7 +46,7 @@ struct dpb_optimizer_args {
 
 static inline bool dpb_optimizer_needs_norms(const struct dpb_optimizer_settings *settings)
 {
-    return settings->kind == DPB_LARS || settings->clip_norm > 0.0;
+    return dpb_optimizer_by_tensor(settings) || settings->clip_norm > 0.0;
 }
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.
@@ -54,8 +56,8 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
 /* The arrays of the state of these settings, in PyTorch's words: "momentum_buffer"; "sum";
- * "exp_avg", "exp_avg_sq". LARS's is "velocity", since it includes the rate. Returns their
- * number. */
+ * "exp_avg", "exp_avg_sq"; "square_avg". LARS's and RMSProp's velocity includes the rate, and is
+ * "velocity". Returns their number. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
 /* The number alone. */
@@ -81,7 +83,8 @@ dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 
 /* Sees each update of training on the host, on the thread that makes the update, just before the
- * elements move. `number`: under Adam, of the update of the owned ranges, from 1; else 0. */
+ * elements move. `number`: with Adam's moments, of the update of the owned ranges, from 1; else
+ * 0. */
 struct dpb_optimizer_witness {
     void (*see)(void *owner, const struct dpb_step *step, const struct dpb_update *update,
                 uint64_t number);

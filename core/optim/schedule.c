@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 
+#define PI 3.14159265358979323846
+
 /* 0.14 epochs of 100 steps are 14 steps, not the 14.000000000000002 of the product. */
 static double steps_of(double epochs, double steps_per_epoch)
 {
@@ -14,59 +16,81 @@ static double steps_of(double epochs, double steps_per_epoch)
     return fabs(steps - whole) <= 1e-9 * whole ? whole : steps;
 }
 
-static dpb_status parse_decays(const char *text, double steps_per_epoch,
-                               struct dpb_schedule *schedule)
+/* Positive rising numbers, or any that are not negative. `form`: what the list is, as in what. */
+static dpb_status read_list(const char *key, const char *text, bool rising, const char *form,
+                            double values[DPB_SCHEDULE_DECAYS], uint32_t *n)
 {
     double last = 0.0;
+    *n = 0;
     for (const char *at = text; *at;) {
         char *end;
-        double epoch = strtod(at, &end);
+        const double value = strtod(at, &end);
         while (*end == ' ')
             end++;
-        bool dangling = *end == ',' && end[1] == '\0';
-        if (end == at || dangling || (*end != ',' && *end != '\0') || !(epoch > last) ||
-            isinf(epoch))
-            return dpb_fail(
-                DPB_USAGE,
-                "optimizer.decay_at: '%s' is not a rising list of epochs, as in 30,60,80", text);
-        if (schedule->n_decays == DPB_SCHEDULE_DECAYS)
-            return dpb_fail(DPB_USAGE, "optimizer.decay_at: more than %d epochs",
+        const bool dangling = *end == ',' && end[1] == '\0';
+        if (end == at || dangling || (*end != ',' && *end != '\0') ||
+            !(rising ? value > last : value >= 0.0) || isinf(value))
+            return dpb_fail(DPB_USAGE, "optimizer.%s: '%s' is not a %s", key, text, form);
+        if (*n == DPB_SCHEDULE_DECAYS)
+            return dpb_fail(DPB_USAGE, "optimizer.%s: more than %d numbers", key,
                             DPB_SCHEDULE_DECAYS);
-        schedule->decay_steps[schedule->n_decays++] = steps_of(epoch, steps_per_epoch);
-        last = epoch;
+        values[(*n)++] = last = value;
         at = *end == ',' ? end + 1 : end;
     }
     return DPB_OK;
+}
+
+static dpb_status read_decays(const struct dpb_optimizer_settings *settings, double steps_per_epoch,
+                              double scaling, struct dpb_schedule *schedule)
+{
+    uint32_t n_rates;
+    DPB_TRY(read_list("decay_at", settings->decay_at, true, "rising list of epochs, as in 30,60,80",
+                      schedule->decay_steps, &schedule->n_decays));
+    for (uint32_t i = 0; i < schedule->n_decays; i++)
+        schedule->decay_steps[i] = steps_of(schedule->decay_steps[i], steps_per_epoch);
+    if (schedule->kind != DPB_PIECEWISE)
+        return DPB_OK;
+    DPB_TRY(read_list("rates", settings->rates, false, "list of rates, as in 0.05,0.01,0.001",
+                      schedule->rates, &n_rates));
+    for (uint32_t i = 0; i < n_rates; i++)
+        schedule->rates[i] *= scaling;
+    return n_rates == schedule->n_decays
+               ? DPB_OK
+               : dpb_fail(DPB_USAGE,
+                          "optimizer.rates has %u rates, and optimizer.decay_at %u epochs; give "
+                          "a rate for each epoch",
+                          n_rates, schedule->n_decays);
 }
 
 dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint64_t global_batch,
                              uint64_t steps_per_epoch, uint64_t total_steps,
                              struct dpb_schedule *schedule)
 {
+    const double scaling =
+        settings->linear_scaling ? (double)global_batch / (double)settings->linear_base : 1.0;
     memset(schedule, 0, sizeof *schedule);
     schedule->kind = (dpb_schedule_kind)settings->schedule;
     schedule->start = settings->linear_scaling ? settings->learning_rate : 0.0;
-    schedule->full = settings->learning_rate;
-    if (settings->linear_scaling)
-        schedule->full *= (double)global_batch / (double)settings->linear_base;
+    schedule->full = settings->learning_rate * scaling;
     schedule->warmup_steps = steps_of(settings->warmup_epochs, (double)steps_per_epoch);
     schedule->decay_factor = settings->decay_factor;
     schedule->total_steps = (double)total_steps;
     schedule->power = settings->decay_power;
     schedule->end = settings->end_rate;
-    const bool polynomial = schedule->kind == DPB_POLYNOMIAL;
-    if ((schedule->kind == DPB_COSINE || polynomial) && total_steps == 0)
+    const bool cosine = schedule->kind == DPB_COSINE, polynomial = schedule->kind == DPB_POLYNOMIAL;
+    const bool steps = schedule->kind == DPB_STEPWISE;
+    if ((cosine || polynomial) && total_steps == 0)
         return dpb_fail(DPB_USAGE,
                         "optimizer.schedule = %s needs a run whose length is known: give "
                         "run.epochs, or run.steps with run.steady_limit_s = 0",
                         polynomial ? "polynomial" : "cosine");
-    if (polynomial && schedule->end > schedule->full)
+    if ((cosine || polynomial || steps) && schedule->end > schedule->full)
         return dpb_fail(DPB_USAGE,
                         "optimizer.end_rate = %g is above the rate it decays from, %g; give a "
                         "lower one",
                         schedule->end, schedule->full);
-    if (schedule->kind == DPB_STEPWISE)
-        return parse_decays(settings->decay_at, (double)steps_per_epoch, schedule);
+    if (steps || schedule->kind == DPB_PIECEWISE)
+        return read_decays(settings, (double)steps_per_epoch, scaling, schedule);
     return DPB_OK;
 }
 
@@ -83,13 +107,24 @@ double dpb_schedule_rate(const struct dpb_schedule *schedule, uint64_t step)
     if (at < schedule->warmup_steps)
         return schedule->start +
                (schedule->full - schedule->start) * (at + 1.0) / ceil(schedule->warmup_steps);
-    double rate = schedule->full;
-    if (schedule->kind == DPB_COSINE)
-        rate *= 0.5 * (1.0 + cos(3.14159265358979323846 * share_done(schedule, at)));
-    if (schedule->kind == DPB_POLYNOMIAL)
-        rate = schedule->end +
-               (rate - schedule->end) * pow(1.0 - share_done(schedule, at), schedule->power);
-    for (uint32_t i = 0; i < schedule->n_decays && at >= schedule->decay_steps[i]; i++)
-        rate *= schedule->decay_factor;
+    const double full = schedule->full, end = schedule->end;
+    double rate = full;
+    uint32_t n_over = 0;
+    while (n_over < schedule->n_decays && at >= schedule->decay_steps[n_over])
+        n_over++;
+    switch (schedule->kind) {
+    case DPB_CONSTANT:
+        break;
+    case DPB_STEPWISE:
+        while (n_over-- > 0)
+            rate *= schedule->decay_factor;
+        return fmax(rate, end);
+    case DPB_PIECEWISE:
+        return n_over > 0 ? schedule->rates[n_over - 1] : full;
+    case DPB_COSINE:
+        return end + (full - end) * (0.5 * (1.0 + cos(PI * share_done(schedule, at))));
+    case DPB_POLYNOMIAL:
+        return end + (full - end) * pow(1.0 - share_done(schedule, at), schedule->power);
+    }
     return rate;
 }

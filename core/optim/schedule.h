@@ -1,12 +1,13 @@
 /*
  * schedule.h - the learning rate of a step.
  *
- * constant; step: times decay_factor at each epoch of decay_at; cosine: half a cosine from the full
- * rate to 0 over the run (Loshchilov, Hutter 2017); polynomial: end_rate + (full rate - end_rate)
- * x the share of the run that is left ^ decay_power (You et al. 2017, with 2 and 0). Linear scaling
- * multiplies the rate by global batch / linear_base. Over the first warmup_epochs the rate rises
- * linearly, step by step: from the unscaled rate with linear scaling (Goyal et al. 2017), else from
- * 0. Cosine and polynomial begin where warm-up ends.
+ * constant; step: times decay_factor at each epoch of decay_at, but not below end_rate; piecewise:
+ * one of `rates` from each epoch of decay_at on; cosine: half a cosine from the full rate to
+ * end_rate over the run (Loshchilov, Hutter 2017); polynomial: end_rate + (full rate - end_rate) x
+ * the share of the run that is left ^ decay_power (You et al. 2017, with 2 and 0). Linear scaling
+ * multiplies the rate, and `rates`, by global batch / linear_base; end_rate stays. Over the
+ * first warmup_epochs the rate rises linearly, step by step: from the unscaled rate with linear
+ * scaling (Goyal et al. 2017), else from 0. Cosine and polynomial begin where warm-up ends.
  */
 #ifndef DPB_CORE_OPTIM_SCHEDULE_H
 #define DPB_CORE_OPTIM_SCHEDULE_H
@@ -21,13 +22,16 @@ struct dpb_schedule {
     double start, full;  /* before and after warm-up */
     double warmup_steps; /* of the schedule: not the untimed ones */
     double decay_factor, decay_steps[DPB_SCHEDULE_DECAYS];
+    double rates[DPB_SCHEDULE_DECAYS]; /* piecewise */
     uint32_t n_decays;
     double total_steps; /* cosine, polynomial */
-    double power, end;  /* polynomial */
+    double power;       /* polynomial */
+    double end;         /* the least rate: step, cosine, polynomial */
 };
 
-/* Refuses a malformed decay_at, an end_rate above the full rate, and a cosine or polynomial where
- * the length of the run is not known in steps (total_steps = 0). */
+/* Refuses a malformed decay_at, `rates` that are malformed or not one for each of decay_at, an
+ * end_rate above the full rate, and a cosine or polynomial where the length of the run is not known
+ * in steps (total_steps = 0). */
 dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint64_t global_batch,
                              uint64_t steps_per_epoch, uint64_t total_steps,
                              struct dpb_schedule *schedule);

@@ -216,6 +216,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     dpb_status status = DPB_OK;
     for (size_t i = 0; i < made->n_tables && status == DPB_OK; i++)
         status = dpb_options_parse_known(&made->tables[i], made->config);
+    DPB_THEN(status, dpb_settings_derive(&made->settings, made->config));
     DPB_THEN(status, load_all(made));
     DPB_THEN(status,
              dpb_hosts_adopt(&made->settings.run, has_interface(made), made->config, &n_hosts));

@@ -61,24 +61,32 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
-    const bool adam = optimizer->kind == DPB_ADAM, lars = optimizer->kind == DPB_LARS;
-    if (optimizer->kind != DPB_SGD && !lars &&
-        (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
-        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
-                               optimizer->nesterov ? "nesterov" : "momentum",
-                               "optimizer '%s' has no momentum%s; leave optimizer.momentum and "
-                               "optimizer.nesterov out, or use sgd",
-                               adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
-    if (optimizer->decoupled_decay && !adam)
+    const int kind = optimizer->kind;
+    const struct {
+        const char *key;
+        bool given, fits;
+        const char *owners;
+    } rows[] = {{"nesterov", optimizer->nesterov, kind == DPB_SGD, "'sgd'"},
+                {"momentum", given(experiment, "optimizer", "momentum"),
+                 kind == DPB_SGD || kind == DPB_RMSPROP || kind == DPB_LARS,
+                 "'sgd', 'rmsprop' or 'lars'"},
+                {"rms_decay", given(experiment, "optimizer", "rms_decay"), kind == DPB_RMSPROP,
+                 "'rmsprop'"},
+                {"decoupled_decay", optimizer->decoupled_decay,
+                 dpb_optimizer_has_moments(optimizer), "'adam'"},
+                {"trust", given(experiment, "optimizer", "trust"), kind == DPB_LARS, "'lars'"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].given && !rows[i].fits)
+            return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", rows[i].key,
+                                   "optimizer.%s belongs to optimizer %s, not to '%s'; leave it "
+                                   "out, or take another optimizer.name",
+                                   rows[i].key, rows[i].owners, dpb_optimizer_names[kind]);
+    if ((kind == DPB_ADAMW || kind == DPB_LAMB) && !optimizer->decoupled_decay)
         return dpb_config_fail(
             experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
-            "optimizer.decoupled_decay belongs to optimizer 'adam'; leave it out, or "
-            "say optimizer.name = adam");
-    if (lars ? optimizer->nesterov : given(experiment, "optimizer", "trust"))
-        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
-                               lars ? "nesterov" : "trust",
-                               "optimizer.%s belongs to optimizer '%s'; leave it out",
-                               lars ? "nesterov" : "trust", lars ? "sgd" : "lars");
+            "optimizer.decoupled_decay = no beside optimizer.name = %s, which decouples it; leave "
+            "it out, or take optimizer.name = adam",
+            dpb_optimizer_names[kind]);
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
                                "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "
@@ -92,6 +100,11 @@ static dpb_status check_schedule(const struct dpb_experiment *experiment)
     const struct dpb_run_settings *run = &experiment->settings.run;
     const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
     struct dpb_schedule schedule;
+    if (given(experiment, "optimizer", "rates") &&
+        experiment->settings.optimizer.schedule != DPB_PIECEWISE)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "rates",
+                               "optimizer.rates belongs to optimizer.schedule = piecewise; leave "
+                               "it out, or say so");
     if (!dpb_mode_has_steps(run->mode))
         return DPB_OK;
     return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch, 1, is_known,

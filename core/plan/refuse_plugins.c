@@ -120,8 +120,9 @@ static dpb_status check_velocity(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
     const struct dpb_codec *codec = &experiment->codec;
-    const bool own =
-        optimizer->kind == DPB_SGD ? optimizer->momentum > 0 : optimizer->kind != DPB_ADAGRAD;
+    const bool own = optimizer->kind == DPB_SGD || optimizer->kind == DPB_RMSPROP
+                         ? optimizer->momentum > 0
+                         : optimizer->kind != DPB_ADAGRAD;
     if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
         return DPB_OK;
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
@@ -169,15 +170,20 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     return check_velocity(experiment);
 }
 
-/* Checks a setting that needs norms of whole tensors; `place` is the option that asks for them. */
+/* The option of [optimizer] that asks for norms of whole tensors, where one does. */
+static const char *norms_key(const struct dpb_experiment *experiment)
+{
+    return dpb_optimizer_by_tensor(&experiment->settings.optimizer) ? "name" : "clip_norm";
+}
+
 static dpb_status check_norms(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const bool lars = settings->optimizer.kind == DPB_LARS;
-    const char *place =
-        dpb_config_origin(experiment->config, "optimizer", lars ? "name" : "clip_norm");
-    const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
-    char comms[NAMES];
+    const char *place = dpb_config_origin(experiment->config, "optimizer", norms_key(experiment));
+    char comms[NAMES], what[64] = "optimizer.clip_norm";
+    if (dpb_optimizer_by_tensor(&settings->optimizer))
+        snprintf(what, sizeof what, "optimizer '%s'",
+                 dpb_optimizer_names[settings->optimizer.kind]);
     if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
     if (dpb_experiment_codec(experiment))
@@ -262,8 +268,7 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
         {settings->comm.gradient == DPB_BF16 + 1 || settings->comm.gradient == DPB_FP16 + 1, "comm",
          "gradient", "gradients of another type pass through an arena"},
         {settings->comm.late > 0, "comm", "late", "a late exchange keeps all gradients of a step"},
-        {dpb_optimizer_needs_norms(&settings->optimizer), "optimizer",
-         settings->optimizer.kind == DPB_LARS ? "name" : "clip_norm",
+        {dpb_optimizer_needs_norms(&settings->optimizer), "optimizer", norms_key(experiment),
          "norms of whole tensors take the sums of all buckets"},
         {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
          "device", "name", "the device does not write gradients node by node on the host"},
@@ -282,9 +287,17 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
 /* comm.shard is an option of strategies (plugins/lib/strategy/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
+    const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
     if (!shard || strcmp(shard->value, "none") == 0)
         return DPB_OK;
+    if (settings->optimizer.kind == DPB_LAMB && settings->run.mode == DPB_MODE_TRAIN &&
+        experiment->n_workers > 1)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: optimizer.name = lamb needs the norms of whole updates, and with "
+                        "comm.shard = %s a worker has parts of the optimizer's state; leave "
+                        "comm.shard out, or take another optimizer.name",
+                        shard->origin, shard->value);
     if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
         DPB_TRY(check_slots(experiment, shard));
     if (!dpb_experiment_codec(experiment))
@@ -440,26 +453,27 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 
 /* Replicas that are averaged keep one array of state each. A checkpoint counts Adam's updates by
  * the steps, and servers that do not wait for each worker in each step make another number. */
-static dpb_status check_adam(const struct dpb_experiment *experiment,
-                             const struct dpb_contract *contract)
+static dpb_status check_state(const struct dpb_experiment *experiment,
+                              const struct dpb_contract *contract)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const dpb_consistency kind = contract->consistency;
-    if (settings->optimizer.kind != DPB_ADAM)
-        return DPB_OK;
-    if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
+    const char *name = dpb_optimizer_names[settings->optimizer.kind];
+    if (dpb_optimizer_states(&settings->optimizer) > 1 &&
+        (kind == DPB_PERIODIC || kind == DPB_AVERAGING))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s' keeps one array of optimizer state for each replica, and "
-                               "optimizer 'adam' has two; take sgd or adagrad, or another comm",
-                               settings->comm.name);
-    const bool counts =
-        kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
+                               "optimizer '%s' has two; take sgd or adagrad, or another comm",
+                               settings->comm.name, name);
+    const bool counts = dpb_optimizer_has_moments(&settings->optimizer) &&
+                        (kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES ||
+                         kind == DPB_ASYNCHRONOUS);
     if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s': a checkpoint does not say how many updates of optimizer "
-                               "'adam' a server has made; leave checkpoint.save and "
+                               "'%s' a server has made; leave checkpoint.save and "
                                "checkpoint.load out, or take sgd or adagrad",
-                               settings->comm.name);
+                               settings->comm.name, name);
     return DPB_OK;
 }
 
@@ -494,7 +508,7 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
                                const struct dpb_contract *contract)
 {
     DPB_TRY(check_measured(experiment, contract));
-    DPB_TRY(check_adam(experiment, contract));
+    DPB_TRY(check_state(experiment, contract));
     DPB_TRY(check_synchronous(experiment, contract));
     if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)
@@ -526,7 +540,7 @@ dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const bool lars = settings->optimizer.kind == DPB_LARS;
+    const char *key = norms_key(experiment);
     char comms[NAMES];
     if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
         experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
@@ -535,10 +549,10 @@ dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
         return DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
     return dpb_config_fail(
-        experiment->config, DPB_UNSUPPORTED, "optimizer", lars ? "name" : "clip_norm",
+        experiment->config, DPB_UNSUPPORTED, "optimizer", key,
         "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a worker of comm "
         "'%s' has parts of them; leave one of them out, or take a comm.name whose workers have "
         "all:%s",
-        lars ? "name = lars" : "clip_norm", dpb_config_origin(experiment->config, "comm", "shard"),
-        settings->comm.name, comms);
+        strcmp(key, "name") == 0 ? "name = lars" : key,
+        dpb_config_origin(experiment->config, "comm", "shard"), settings->comm.name, comms);
 }

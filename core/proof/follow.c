@@ -221,8 +221,7 @@ static void note_update(struct dpb_follow *follow, struct dpb_segment *segment,
             .exchange = (uint32_t)step->step + 1,
             .update = (uint32_t)number,
             .first = number_at(update->weight_type, has_state ? update->state : NULL, at),
-            .second = number_at(update->weight_type,
-                                update->kind == DPB_UPDATE_ADAM ? update->second : NULL, at)};
+            .second = number_at(update->weight_type, update->second, at)};
         if (follow->has_factors)
             dpb_segment_factors(follow, segment, row)[low] =
                 (struct dpb_followed_factors){update->rate, update->scale, update->decay};

@@ -257,8 +257,8 @@ static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint
 
 static struct dpb_rule_state state_of(const struct judging *j, const struct dpb_followed_note *note)
 {
-    const bool sums = j->rule->kind == DPB_ADAGRAD;
-    return (struct dpb_rule_state){.first.is = sums ? 0.0 : note->first,
+    const bool sums = j->rule->kind == DPB_ADAGRAD || j->rule->kind == DPB_RMSPROP;
+    return (struct dpb_rule_state){.first.is = sums ? note->second : note->first,
                                    .second.is = sums ? note->first : note->second};
 }
 
@@ -275,16 +275,19 @@ static struct dpb_rule_factors factors_of(const struct judging *j, uint32_t owne
 }
 
 /* clip_norm makes a gradient smaller, never larger; LARS's local rate is one for gradient and
- * decay. Whether a norm is that of all gradients shows in no single element. */
+ * decay; LAMB's ratio is 1 without decay. Whether a norm is that of all gradients shows in no
+ * single element. */
 static bool may_be_factors(const struct judging *j, const struct dpb_followed_step *step,
-                           const struct dpb_rule_factors *factors)
+                           bool decays, const struct dpb_rule_factors *factors)
 {
+    const bool any_rate = j->rule->kind == DPB_LAMB && decays && factors->rate >= 0.0;
     const double slack = 1.0 + 1e-12;
     if (!j->follow->has_factors)
         return true;
     if (j->rule->kind != DPB_LARS)
-        return factors->rate == step->rate && factors->decay == j->rule->weight_decay &&
-               factors->scale >= 0.0 && factors->scale <= step->scale * slack;
+        return (any_rate || factors->rate == step->rate) &&
+               factors->decay == j->rule->weight_decay && factors->scale >= 0.0 &&
+               factors->scale <= step->scale * slack;
     return factors->rate == 1.0 && factors->scale >= 0.0 && factors->decay >= 0.0 &&
            factors->scale * j->rule->weight_decay <= factors->decay * step->scale * slack;
 }
@@ -424,7 +427,9 @@ static dpb_status judge_together(struct judging *j, uint32_t i)
             j->n_moved += (uint64_t)__builtin_popcount(j->rows >> row);
             break;
         }
-        if (!may_be_factors(j, &j->of[0].segment->steps[row], &factors))
+        if (!may_be_factors(j, &j->of[0].segment->steps[row],
+                            decays(j, dpb_segment_elements(j->follow, j->of[0].segment)[i]),
+                            &factors))
             return wrong(j, row, i, "", o, "an update by factors of norms");
         if (!holds(o))
             return wrong(j, row, i, "", o, what);

@@ -13,7 +13,8 @@ struct dpb_known {
     double is, off;
 };
 
-/* SGD, LARS: first is the velocity. Adagrad: second is the sum of squares. Adam: both moments. */
+/* SGD, LARS: first is the velocity. Adagrad: second is the sum of squares. Adam, LAMB: both
+ * moments. RMSProp: the velocity, which includes the rate, and the mean square. */
 struct dpb_rule_state {
     struct dpb_known first, second;
 };

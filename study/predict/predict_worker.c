@@ -56,10 +56,11 @@ static dpb_status check_result(const struct dpb_predict_worker *worker)
     if (!(dpb_json_number(result, "timing.steps") >= 1))
         return refuse(worker, "the run has no timed step");
     if (dpb_json_is(result, "config.optimizer.name.value", "lars") ||
+        dpb_json_is(result, "config.optimizer.name.value", "lamb") ||
         dpb_json_number(result, "config.optimizer.clip_norm.value") > 0)
         return refuse(worker,
-                      "with optimizer.clip_norm or optimizer.name = lars all updates follow "
-                      "the last bucket, which predict does not know: measure without");
+                      "with optimizer.clip_norm or optimizer.name = lars or lamb all updates "
+                      "follow the last bucket, which predict does not know: measure without");
     return DPB_OK;
 }
 

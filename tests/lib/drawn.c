@@ -31,10 +31,12 @@ static const char *const rules[] = {"sgd optimizer.momentum=0",
                                     "sgd optimizer.nesterov=yes",
                                     "adagrad",
                                     "adam",
-                                    "adam optimizer.decoupled_decay=yes optimizer.weight_decay=0.1",
+                                    "rmsprop",
+                                    "adamw optimizer.weight_decay=0.1",
                                     "lars",
+                                    "lamb optimizer.weight_decay=0.1",
                                     "sgd optimizer.clip_norm=0.5"};
-enum { N_PLAIN_RULES = 6 }; /* the others are by norms */
+enum { N_PLAIN_RULES = 7 }; /* the others are by norms */
 
 /* ---- right ones ------------------------------------------------------------------------------ */
 

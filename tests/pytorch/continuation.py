@@ -47,8 +47,7 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=8 model.label_smoothing=0.1"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adagrad optimizer.learning_rate=0.01"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001"),
-    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001 "
-                                 "optimizer.decoupled_decay=yes"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adamw optimizer.learning_rate=0.001"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=0.5"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=50"),
     Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=ring_tcp optimizer.name=adam "
@@ -157,7 +156,7 @@ class Training:
         groups = [{"params": decaying, "weight_decay": config["optimizer.weight_decay"]},
                   {"params": others, "weight_decay": 0}]
         rate, momentum = config["optimizer.learning_rate"], config["optimizer.momentum"]
-        if config["optimizer.name"] == "adam":
+        if config["optimizer.name"] in ("adam", "adamw"):
             self.buffers_of = ["exp_avg", "exp_avg_sq"]
             make = torch.optim.AdamW if config["optimizer.decoupled_decay"] else torch.optim.Adam
             self.optimizer = make(groups, rate, (config["optimizer.beta1"],

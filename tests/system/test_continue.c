@@ -66,7 +66,9 @@ static const struct setup setups[] = {
      "comm.name=shm comm.shard=optimizer comm.late=1 comm.bucket=1kB run.workers=3 "
      "run.precision=fp64 device.name=reference optimizer.name=adam",
      false},
-    {"replicated", "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference",
+    {"replicated, lamb",
+     "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference "
+     "optimizer.name=lamb optimizer.weight_decay=0.1",
      false},
     {"ps_cpu, shards in the workers",
      "comm.name=ps_cpu run.workers=2 comm.bucket=1kB run.precision=fp64 device.name=reference",

@@ -31,7 +31,7 @@ TEST(test_late_in_a_run)
 /* Behind a checkpoint, whatever the state that the rule has come with. */
 TEST(test_behind_a_checkpoint)
 {
-    static const char *const rules[] = {"sgd optimizer.momentum=0.9", "adam"};
+    static const char *const rules[] = {"sgd optimizer.momentum=0.9", "rmsprop", "lamb"};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         struct command command;
         dpbench_ends(&command, 60.0, 0,

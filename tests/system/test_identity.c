@@ -274,7 +274,7 @@ TEST(test_norms_agree)
     static const char *const rules[] = {
         "model.name=tiny optimizer.clip_norm=0.05", "model.name=tiny_bn optimizer.name=lars",
         "model.name=tiny_bn optimizer.name=lars optimizer.clip_norm=0.05 optimizer.trust=0.1",
-        "model.name=tiny optimizer.name=adam optimizer.clip_norm=0.05"};
+        "model.name=tiny optimizer.name=lamb optimizer.clip_norm=0.05"};
     static const int workers[] = {1, 2, 4};
     for (int r = 0; r < PART_OF(rules, 1); r++)
         for (int i = 0; i < PART_OF(workers, 2); i++) {
@@ -289,7 +289,8 @@ TEST(test_norms_agree)
                   rules[r], workers[i]);
             for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
                 struct training other;
-                if (!is_whole(form) || !is_cell(form, workers[i], false))
+                if (!is_whole(form) || !is_cell(form, workers[i], false) ||
+                    (form->sharded && strstr(rules[r], "lamb"))) /* which is refused */
                     continue;
                 train(&other, "%s %s optimizer.weight_decay=0.1 comm.bucket=1000", rules[r],
                       form_settings(form, "", workers[i]));

@@ -87,16 +87,31 @@ static const struct rule_case rules[] = {
      DPB_FP64,
      {.kind = DPB_ADAM, .epsilon = 1e-3},
      1e-14},
-    {"adam with decoupled decay, fp64",
+    {"adamw, fp64",
      DPB_FP64,
      DPB_FP64,
-     {.kind = DPB_ADAM,
+     {.kind = DPB_ADAMW,
       .beta1 = 0.8,
       .beta2 = 0.9,
       .weight_decay = 0.1,
       .epsilon = 1e-8,
       .decoupled_decay = true},
      1e-14},
+    {"rmsprop, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_RMSPROP, .momentum = 0.9, .rms_decay = 0.8, .weight_decay = 0.1, .epsilon = 1e-3},
+     1e-14},
+    {"rmsprop without momentum, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_RMSPROP, .rms_decay = 0.9, .epsilon = 1.0},
+     1e-14},
+    {"clipped rmsprop, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_RMSPROP, .momentum = 0.9, .rms_decay = 0.9, .epsilon = 1.0, .clip_norm = 9.0},
+     2e-6},
     {"clipped sgd, fp64", DPB_FP64, DPB_FP64, {.kind = DPB_SGD, .clip_norm = 9.0}, 1e-14},
     {"seldom clipped nesterov, fp64",
      DPB_FP64,
@@ -122,6 +137,26 @@ static const struct rule_case rules[] = {
      DPB_FP32,
      DPB_BF16,
      {.kind = DPB_LARS, .momentum = 0.9, .weight_decay = 0.1, .trust = 0.02, .clip_norm = 9.0},
+     2e-6},
+    {"lamb, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_LAMB,
+      .beta1 = 0.9,
+      .beta2 = 0.99,
+      .weight_decay = 0.1,
+      .epsilon = 1e-6,
+      .decoupled_decay = true},
+     1e-14},
+    {"clipped lamb without decay, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_LAMB,
+      .beta1 = 0.9,
+      .beta2 = 0.999,
+      .epsilon = 1e-6,
+      .decoupled_decay = true,
+      .clip_norm = 9.0},
      2e-6},
     {"sgd, fp16 gradients", DPB_FP32, DPB_FP16, {.kind = DPB_SGD, .weight_decay = 0.1}, 2e-6},
     {"adam, bf16 gradients",
@@ -171,12 +206,24 @@ static double adam_change(const struct dpb_optimizer_settings *settings, uint64_
     return apart + m_hat / (sqrt(v_hat) + settings->epsilon);
 }
 
+/* tensorflow.org, tf.compat.v1.train.RMSPropOptimizer, not centered: mean square from 1. */
+static double rmsprop_change(const struct dpb_optimizer_settings *settings, uint64_t i, double g,
+                             double rate)
+{
+    double *mean_square = &oracle.state[i], *mom = &oracle.second[i];
+    *mean_square = settings->rms_decay * *mean_square + (1 - settings->rms_decay) * g * g;
+    *mom = settings->momentum * *mom + rate * g / sqrt(*mean_square + settings->epsilon);
+    return *mom;
+}
+
 static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_t i,
                           double gradient, const struct dpb_step *step)
 {
     double *w = &oracle.weights[i], *state = &oracle.state[i], change;
     const bool plain = step->seal == dpb_step_seal(step->step, true);
     const bool lars = settings->kind == DPB_LARS && !plain;
+    const bool rmsprop = settings->kind == DPB_RMSPROP && !plain;
+    const bool lamb = settings->kind == DPB_LAMB && !plain;
     double decay = tensor_of(i)->decays && !plain ? settings->weight_decay : 0.0;
     double g = step->scale * (plain ? 1.0 : oracle.clip) * gradient;
     const double terms = fabs(g) + fabs(decay * *w);
@@ -185,8 +232,10 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         g *= step->learning_rate * oracle.local[tensor_of(i) - tensors];
     if (plain || ((lars || settings->kind == DPB_SGD) && settings->momentum == 0.0)) {
         change = g;
-    } else if (settings->kind == DPB_ADAM) {
+    } else if (dpb_optimizer_has_moments(settings)) {
         change = adam_change(settings, i, g, decay, terms);
+    } else if (rmsprop) {
+        change = rmsprop_change(settings, i, g, step->learning_rate);
     } else if (settings->kind == DPB_ADAGRAD) {
         *state += g * g;
         change = in_gap(i) ? 0.0 : g / (sqrt(*state) + settings->epsilon);
@@ -194,7 +243,9 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         *state = settings->momentum * *state + g;
         change = settings->nesterov ? g + settings->momentum * *state : *state;
     }
-    *w -= (lars ? 1.0 : step->learning_rate) * change;
+    if (lamb)
+        change *= oracle.local[tensor_of(i) - tensors];
+    *w -= (lars || rmsprop ? 1.0 : step->learning_rate) * change;
     oracle.magnitude[i] += fabs(*w) + fabs(change);
 }
 
@@ -233,6 +284,25 @@ static void fill(dpb_dtype type, void *arena)
     dpb_vec.cast(type, arena, DPB_FP64, values, ELEMENTS);
 }
 
+/* You et al. 2020, Algorithm 2, with phi(x) = x: what Adam would do next, and its norm. */
+static double lamb_ratio(const struct rule_case *rule, int t, double w_norm, double scale)
+{
+    const struct dpb_optimizer_settings *settings = &rule->settings;
+    long double squares = 0;
+    for (uint64_t i = tensors[t].offset; i < tensors[t].offset + tensors[t].n_elements; i++) {
+        const double m = oracle.state[i], v = oracle.second[i], magnitude = oracle.magnitude[i];
+        const double decay = settings->weight_decay;
+        const double g = scale * oracle.clip * get(rule->gradients, gradients.bytes, i);
+        const double r = adam_change(settings, i, g + decay * oracle.weights[i], decay, 0.0);
+        squares += (long double)r * r;
+        oracle.state[i] = m;
+        oracle.second[i] = v;
+        oracle.magnitude[i] = magnitude;
+        oracle.updates[i]--;
+    }
+    return tensors[t].decays && w_norm > 0 && squares > 0 ? w_norm / (double)sqrtl(squares) : 1.0;
+}
+
 /* Norms of the weights and of the mean gradient. */
 static void oracle_norms(const struct rule_case *rule, double scale)
 {
@@ -253,6 +323,8 @@ static void oracle_norms(const struct rule_case *rule, double scale)
             tensors[t].decays && w_norm > 0 && g_norm > 0
                 ? settings->trust * w_norm / (g_norm + settings->weight_decay * w_norm)
                 : 1.0;
+        if (settings->kind == DPB_LAMB)
+            oracle.local[t] = lamb_ratio(rule, t, w_norm, scale);
     }
 }
 
@@ -331,6 +403,8 @@ static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *r
                       const struct ownership *owned, uint32_t first_draw)
 {
     memset(&oracle, 0, sizeof oracle);
+    for (uint64_t i = 0; i < ELEMENTS && rule->settings.kind == DPB_RMSPROP; i++)
+        oracle.state[i] = 1.0;
     drawn = first_draw;
     fill(rule->weights, weights.bytes);
     memset(weights.bytes + tensors[0].offset, 0, dpb_dtype_size(rule->weights));
@@ -347,6 +421,8 @@ static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *r
 static void check_rule(const struct rule_case *rule, uint32_t first_draw)
 {
     for (size_t o = 0; o < OWNERSHIPS; o++) {
+        if (rule->settings.kind == DPB_LAMB && !strstr(ownerships[o].name, "all"))
+            continue; /* the norms are of all state */
         struct dpb_optimizer *optimizer = make(rule, &ownerships[o]);
         run_steps(optimizer, rule, &ownerships[o], first_draw);
         dpb_optimizer_destroy(optimizer);

@@ -24,6 +24,18 @@ static const struct schedule_case {
      "0:2 19:2 20:0.2 44:0.2 45:0.02 59:0.02 60:0.002"},
     {"cosine", "schedule=cosine; learning_rate=0.2", 64, 10, 100,
      "0:0.2 25:0.17071067811865476 50:0.1 75:0.029289321881345254 100:0 150:0"},
+    {"step with a floor",
+     "schedule=step; learning_rate=2; decay_factor=0.1; decay_at=2,4,6; end_rate=0.05", 64, 10, 0,
+     "0:2 19:2 20:0.2 39:0.2 40:0.05 60:0.05"},
+    {"cosine with a floor", "schedule=cosine; learning_rate=0.3; end_rate=0.1", 64, 10, 100,
+     "0:0.3 25:0.27071067811865476 50:0.2 75:0.12928932188134525 100:0.1 150:0.1"},
+    {"piecewise, up and down",
+     "schedule=piecewise; learning_rate=0.3; decay_at=1, 2.5,4; rates=0.5, 0.01,0", 64, 10, 0,
+     "0:0.3 9:0.3 10:0.5 24:0.5 25:0.01 39:0.01 40:0 1000:0"},
+    {"linear scaling is of all rates of piecewise",
+     "schedule=piecewise; learning_rate=0.1; decay_at=2,4; rates=0.2,0.01; linear_scaling=yes; "
+     "linear_base=32; warmup_epochs=1",
+     64, 10, 0, "0:0.11 9:0.2 19:0.2 20:0.4 40:0.02"},
     {"polynomial", "schedule=polynomial; learning_rate=0.9; decay_power=3; end_rate=0.1", 64, 10,
      100, "0:0.9 25:0.4375 50:0.2 75:0.1125 100:0.1 150:0.1"},
     {"a polynomial of power 1 is a line", "schedule=polynomial; learning_rate=0.8; decay_power=1",
@@ -100,20 +112,26 @@ TEST(test_refusals)
 {
     static const struct {
         int schedule;
-        const char *decay_at, *message;
+        const char *decay_at, *message, *rates;
     } refused[] = {
-        {DPB_STEPWISE, "30,x", "'30,x' is not a rising list"},
-        {DPB_STEPWISE, "30,,60", "not a rising list"},
-        {DPB_STEPWISE, "60,30", "not a rising list"},
-        {DPB_STEPWISE, "30,30", "not a rising list"},
-        {DPB_STEPWISE, "0", "not a rising list"},
-        {DPB_STEPWISE, "-5", "not a rising list"},
-        {DPB_STEPWISE, "nan", "not a rising list"},
-        {DPB_STEPWISE, "1,inf", "not a rising list"},
-        {DPB_STEPWISE, "30 60", "not a rising list"},
-        {DPB_STEPWISE, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "more than 16"},
-        {DPB_COSINE, "", "schedule = cosine needs a run whose length is known"},
-        {DPB_POLYNOMIAL, "", "schedule = polynomial needs a run whose length is known"},
+        {DPB_STEPWISE, "30,x", "'30,x' is not a rising list", NULL},
+        {DPB_STEPWISE, "30,,60", "not a rising list", NULL},
+        {DPB_STEPWISE, "60,30", "not a rising list", NULL},
+        {DPB_STEPWISE, "30,30", "not a rising list", NULL},
+        {DPB_STEPWISE, "0", "not a rising list", NULL},
+        {DPB_STEPWISE, "-5", "not a rising list", NULL},
+        {DPB_STEPWISE, "nan", "not a rising list", NULL},
+        {DPB_STEPWISE, "1,inf", "not a rising list", NULL},
+        {DPB_STEPWISE, "30 60", "not a rising list", NULL},
+        {DPB_STEPWISE, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "more than 16", NULL},
+        {DPB_PIECEWISE, "30,20", "'30,20' is not a rising list of epochs", "1,1"},
+        {DPB_PIECEWISE, "30,60", "rates: '1,-1' is not a list of rates", "1,-1"},
+        {DPB_PIECEWISE, "30,60", "rates: 'nan,1' is not a list of rates", "nan,1"},
+        {DPB_PIECEWISE, "30,60", "rates: '1,2,' is not a list of rates", "1,2,"},
+        {DPB_PIECEWISE, "30,60", "has 1 rates, and optimizer.decay_at 2 epochs", "1"},
+        {DPB_PIECEWISE, "30,60", "has 0 rates, and optimizer.decay_at 2 epochs", ""},
+        {DPB_COSINE, "", "schedule = cosine needs a run whose length is known", NULL},
+        {DPB_POLYNOMIAL, "", "schedule = polynomial needs a run whose length is known", NULL},
     };
     dpb_status status;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -121,7 +139,8 @@ TEST(test_refusals)
         const struct dpb_optimizer_settings settings = {.schedule = refused[i].schedule,
                                                         .learning_rate = 1,
                                                         .decay_factor = 0.1,
-                                                        .decay_at = refused[i].decay_at};
+                                                        .decay_at = refused[i].decay_at,
+                                                        .rates = refused[i].rates};
         assert_int_equal(dpb_schedule_make(&settings, 64, 10, 0, &schedule), DPB_USAGE);
         if (!strstr(dpb_first_error(&status), refused[i].message))
             fail_msg("'%s': the message is '%s'", refused[i].decay_at, dpb_first_error(&status));
@@ -129,17 +148,21 @@ TEST(test_refusals)
     }
 }
 
-/* The polynomial falls; linear scaling raises where it falls from. */
+/* The rate falls; linear scaling raises where it falls from. */
 TEST(test_end_rate)
 {
     struct dpb_optimizer_settings settings = {
         .schedule = DPB_POLYNOMIAL, .learning_rate = 1, .end_rate = 1.5, .linear_base = 32};
+    static const int schedules[] = {DPB_STEPWISE, DPB_COSINE, DPB_POLYNOMIAL};
     struct dpb_schedule schedule;
     dpb_status status;
-    assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_USAGE);
-    assert_non_null(strstr(dpb_first_error(&status),
-                           "optimizer.end_rate = 1.5 is above the rate it decays from, 1;"));
-    dpb_first_error_clear();
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+        settings.schedule = schedules[i];
+        assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_USAGE);
+        assert_non_null(strstr(dpb_first_error(&status),
+                               "optimizer.end_rate = 1.5 is above the rate it decays from, 1;"));
+        dpb_first_error_clear();
+    }
     settings.linear_scaling = true;
     assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_OK);
 }

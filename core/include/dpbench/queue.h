@@ -38,7 +38,8 @@ typedef enum dpb_update_kind {
     DPB_UPDATE_MOMENTUM,
     DPB_UPDATE_NESTEROV,
     DPB_UPDATE_ADAGRAD,
-    DPB_UPDATE_ADAM
+    DPB_UPDATE_ADAM,
+    DPB_UPDATE_RMSPROP
 } dpb_update_kind;
 
 /* The part of an update that changes from step to step, in device memory. */
@@ -54,7 +55,8 @@ struct dpb_update_words {
 struct dpb_update {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
-    /* ADAM: momentum is beta1; the corrections are 1 - beta^t of the t-th update. */
+    /* ADAM: momentum is beta1; the corrections are 1 - beta^t of the t-th update. RMSPROP: beta2 is
+     * the decay of the mean square. */
     double beta2, correction, second_correction;
     bool decoupled; /* ADAM: decay is no part of g, but w -= rate * decay * w */
     const struct dpb_update_words *words; /* read when the work is done, in place of rate, scale
@@ -64,8 +66,8 @@ struct dpb_update {
     const struct dpb_range *decays;
     uint64_t n_decays;
     dpb_dtype weight_type, gradient_type;
-    /* In weight_type. state: velocity, sum of squares or first moment; PLAIN does not read it.
-     * second: ADAM's second moment. */
+    /* In weight_type. state: velocity, sum of squares, first moment, or RMSPROP's mean square;
+     * PLAIN does not read it. second: ADAM's second moment, RMSPROP's velocity. */
     void *weights, *state, *second;
     const void *gradients;
     /* Set to the arena element + 1 of the lowest new weight that is infinite or NaN, unless it

@@ -213,6 +213,11 @@ template <typename G> struct weight_update {
     using shortest = G;
     dpb_update by;
 
+    __device__ bool has_second() const
+    {
+        return by.kind == DPB_UPDATE_ADAM || by.kind == DPB_UPDATE_RMSPROP;
+    }
+
     /* *first, *second: state of the rules that have it. Returns the new weight. */
     __device__ float rule(const dpb_update_words &words, float gradient, float decay, float weight,
                           float *first, float *second) const
@@ -238,6 +243,13 @@ template <typename G> struct weight_update {
             *second = v;
             change = rate * (m / words.correction / (sqrtf(v / words.second_correction) + epsilon) +
                              (apart ? decay : 0.0f) * weight);
+        } else if (by.kind == DPB_UPDATE_RMSPROP) {
+            const float square =
+                (float)by.beta2 * *first + (float)(1.0 - by.beta2) * whole * whole;
+            const float velocity = momentum * *second + rate * whole / sqrtf(square + epsilon);
+            *first = square;
+            *second = velocity;
+            change = velocity;
         }
         return weight - change;
     }
@@ -255,7 +267,7 @@ template <typename G> struct weight_update {
         pack<float, N> weights = load_pack<float, N>(weights_at, k), first = {}, second = {};
         if (by.kind != DPB_UPDATE_PLAIN)
             first = load_pack<float, N>(first_at, k);
-        if (by.kind == DPB_UPDATE_ADAM)
+        if (has_second())
             second = load_pack<float, N>(second_at, k);
         const index_t begin = by.first + k * N;
         uint64_t range = decay_behind(by, begin);
@@ -275,7 +287,7 @@ template <typename G> struct weight_update {
         store_pack(weights_at, k, weights);
         if (by.kind != DPB_UPDATE_PLAIN)
             store_pack(first_at, k, first);
-        if (by.kind == DPB_UPDATE_ADAM)
+        if (has_second())
             store_pack(second_at, k, second);
     }
 };
