@@ -244,8 +244,7 @@ template <typename G> struct weight_update {
             change = rate * (m / words.correction / (sqrtf(v / words.second_correction) + epsilon) +
                              (apart ? decay : 0.0f) * weight);
         } else if (by.kind == DPB_UPDATE_RMSPROP) {
-            const float square =
-                (float)by.beta2 * *first + (float)(1.0 - by.beta2) * whole * whole;
+            const float square = (float)by.beta2 * *first + (float)(1.0 - by.beta2) * whole * whole;
             const float velocity = momentum * *second + rate * whole / sqrtf(square + epsilon);
             *first = square;
             *second = velocity;
