@@ -41,9 +41,10 @@ static int setup(void **state)
     return 0;
 }
 
-#define ON_X1                                                                                \
-    "-c /dev/null --json run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 " \
+#define OF_X1                                                                    \
+    " --json run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 " \
     "model.name=profile model.file=x1.json device.name=emulated "
+#define ON_X1 "-c /dev/null" OF_X1
 
 static double step_ms(const struct command *command)
 {
@@ -163,6 +164,28 @@ TEST(test_late)
     char *warnings = json_dumps(json_at(command.json, "warnings"), 0);
     EXPECT_WORDS("late", warnings, "emulation late", "run.dilation");
     free(warnings);
+}
+
+/* A worker alone keeps its weights; one that exchanges has them from the host, by another link. */
+TEST(test_speedup)
+{
+    struct command command;
+    sandbox_write("links.ini",
+                  "[sweep]\ncomm.name = independent, shm\nrun.workers = 1, 2\n"
+                  "device.host_link = 80MB/s, 100GB/s\nrepeats = 1\nretry_disturbed = 0\n"
+                  "when = comm.name = independent and run.workers = 1 and device.host_link = "
+                  "100GB/s or comm.name = shm and run.workers = 2 and device.host_link = 80MB/s\n");
+    dpbench_ends(&command, deadline_s, 0, "-c links.ini" OF_X1);
+    const json_t *rows = json_at(command.json, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        assert_string_equal(json_text_at(row, "speedup_over"), "independent, 1 worker");
+        if (strcmp(json_text_at(row, "strategy"), "shm") == 0)
+            assert_true(json_number_at(row, "speedup") < 1.5);
+    }
 }
 
 /* A row says what it emulates; rates of different kinds allow no conclusion together. */
