@@ -71,7 +71,8 @@ static const struct dpb_option option_table[] = {
         "The accelerator's times: a file of `dpbench profile`, or the name of one that came with "
         "dpbench. Default: that of model 'profile', if it is the model."),
     ROW(host_link, SIZE, "bytes/s", "55 GB/s", 1, 1e15,
-        "Of copies between accelerator and host: gradients one way, new weights the other."),
+        "Of copies between accelerator and host: gradients one way, new weights the other. Nothing "
+        "is copied where a strategy exchanges nothing (independent)."),
     ROW(host_link_workers, INT, NULL, "1", 1, 4096,
         "How many workers of a machine share host_link; they copy at the same time."),
     ROW(gpu_direct, BOOL, NULL, "no", 0, 0,
@@ -320,7 +321,7 @@ static dpb_status open_device(const void *options_, const struct dpb_device_args
     made->rank = args->rank;
     made->seed = args->seed;
     made->dilation = args->dilation > 1 ? args->dilation : 1;
-    made->link_ns = options->gpu_direct
+    made->link_ns = options->gpu_direct || args->alone
                         ? 0
                         : 1e9 * made->dilation * (double)options->host_link_workers /
                               (double)options->host_link;
