@@ -12,6 +12,8 @@
  *                    of its bytes over inside_link), then the copy to the host over host_link; ring
  *                    and copies each serve one tensor at a time
  *
+ * Where the strategy exchanges nothing, nothing is copied over host_link.
+ *
  * Times vary by the profile's spread, drawn by seed, rank and step: part of the variance is common
  * to all of a step, the rest each part's own. Gradients are windows of a pool of Gaussians, other
  * ones in each step, with a scale of the tensor's own, written by a real copy.
