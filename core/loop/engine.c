@@ -36,12 +36,13 @@ dpb_status dpb_engine_open(const struct dpb_experiment *experiment, uint32_t thr
                            struct dpb_engine *engine, struct dpb_device_arenas *arenas)
 {
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
-    const struct dpb_device_args args = {.rank = dpb_world.rank,
-                                         .threads = threads,
-                                         .seed = (uint64_t)experiment->settings.run.seed,
-                                         .index = local_index(experiment) /
-                                                  (uint32_t)experiment->settings.run.learners,
-                                         .dilation = experiment->settings.run.dilation};
+    const struct dpb_device_args args = {
+        .rank = dpb_world.rank,
+        .threads = threads,
+        .seed = (uint64_t)experiment->settings.run.seed,
+        .index = local_index(experiment) / (uint32_t)experiment->settings.run.learners,
+        .dilation = experiment->settings.run.dilation,
+        .alone = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE};
     engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
     const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;

@@ -36,20 +36,31 @@ bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose)
 
 /* ---- speedups -------------------------------------------------------------------------------- */
 
-/* Settings in which a row may differ from the one it is compared with. An emulated accelerator that
- * exchanges by another strategy may do so over another link. */
+/* Settings in which a row may differ from the one it is compared with. */
 static bool may_differ(const char *key, bool other_strategy)
 {
     return strcmp(key, "run.workers") == 0 || strcmp(key, "run.learners") == 0 ||
-           strcmp(key, "run.servers") == 0 ||
-           (other_strategy &&
-            (dpb_begins_with(key, "comm.") || strcmp(key, "device.host_link") == 0));
+           strcmp(key, "run.servers") == 0 || (other_strategy && dpb_begins_with(key, "comm."));
 }
 
-static bool same_cell(const json_t *row, const json_t *other, bool other_strategy)
+/* Whether the rows have profiles of one accelerator for one model, which differ in the batch. */
+static bool differ_in_batch(const json_t *row, const json_t *other)
+{
+    static const char *const alike[] = {"accelerator", "model", "precision", "kind"};
+    const json_t *is = json_object_get(row, "emulated"), *was = json_object_get(other, "emulated");
+    bool same = json_is_object(is) && dpb_json_number(row, "batch_per_worker") !=
+                                          dpb_json_number(other, "batch_per_worker");
+    for (size_t i = 0; i < sizeof alike / sizeof *alike && same; i++)
+        same = json_equal(json_object_get(is, alike[i]), json_object_get(was, alike[i]));
+    return same;
+}
+
+static bool same_cell(const json_t *row, const json_t *other, bool other_strategy, bool other_batch)
 {
     dpb_each_member(json_object_get(row, "cell"), key, value)
         if (!may_differ(key, other_strategy) &&
+            !(other_batch &&
+              (strcmp(key, "device.profile") == 0 || strcmp(key, "model.file") == 0)) &&
             !json_equal(value, json_object_get(json_object_get(other, "cell"), key)))
             return false;
     return true;
@@ -57,13 +68,13 @@ static bool same_cell(const json_t *row, const json_t *other, bool other_strateg
 
 bool dpb_sweep_same_but_ranks(const json_t *row, const json_t *other)
 {
-    return same_cell(row, other, false);
+    return same_cell(row, other, false, false);
 }
 
 /* Same cores of a place, same batch (of a worker, or of the job), same in all else. */
 static bool comparable(const json_t *row, const json_t *other, bool other_strategy)
 {
-    if (!same_cell(row, other, other_strategy))
+    if (!same_cell(row, other, other_strategy, differ_in_batch(row, other)))
         return false;
     bool same_batch =
         dpb_json_number(row, "batch_per_worker") == dpb_json_number(other, "batch_per_worker") ||

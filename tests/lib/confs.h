@@ -2,8 +2,8 @@
  * confs.h - the experiments of conf/, each put to the test: its comment and the commands in it,
  * what `dpbench check` says of it, and two steps of it. A file that is put there is tested without
  * being named anywhere. Data that the machine may lack are replaced by small ones of the same
- * format. An experiment for GPUs is not run: `check` passes it on a CUDA for tests, or says what is
- * missing.
+ * format. Commands of the comment that make profiles run first. An experiment for GPUs is not run:
+ * `check` passes it on a CUDA for tests, or says what is missing.
  */
 #ifndef DPB_TESTS_LIB_CONFS_H
 #define DPB_TESTS_LIB_CONFS_H

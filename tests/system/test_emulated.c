@@ -41,9 +41,10 @@ static int setup(void **state)
     return 0;
 }
 
-#define ON_X1                                                                                \
-    "-c /dev/null --json run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 " \
-    "model.name=profile model.file=x1.json device.name=emulated "
+#define EMULATED                                                                 \
+    " --json run.results= run.steady_limit_s=0 run.warmup_steps=2 run.steps=15 " \
+    "model.name=profile device.name=emulated "
+#define ON_X1 "-c /dev/null model.file=x1.json" EMULATED
 
 static double step_ms(const struct command *command)
 {
@@ -110,11 +111,11 @@ TEST(test_options)
 {
     struct command command;
     /* 0.8 MB over 80 MB/s: 10 ms down behind the last layer, and up again. */
-    dpbench_ends(&command, deadline_s, 0, ON_X1 "device.host_link=80MB/s");
+    dpbench_ends(&command, deadline_s, 0, ON_X1 "comm.name=shm device.host_link=80MB/s");
     assert_true(part_ms(&command, "forward") >= FORWARD_MS + 9.9);
     assert_true(part_ms(&command, "backward") >= 2 + 9.9);
     dpbench_ends(&command, deadline_s, 0,
-                 ON_X1 "device.host_link=160MB/s "
+                 ON_X1 "comm.name=shm device.host_link=160MB/s "
                        "device.host_link_workers=2");
     assert_true(part_ms(&command, "forward") >= FORWARD_MS + 9.9);
     /* A ring of 4 passes 1.5 times the bytes: 12 ms. */
@@ -163,6 +164,30 @@ TEST(test_late)
     char *warnings = json_dumps(json_at(command.json, "warnings"), 0);
     EXPECT_WORDS("late", warnings, "emulation late", "run.dilation");
     free(warnings);
+}
+
+/* A batch of 16 by one worker or two: of two profiles. Alone a worker copies nothing to the host. */
+TEST(test_speedup)
+{
+    struct command command;
+    FILE *file = popen("sed 's/\"batch\": 8/\"batch\": 16/' x1.json >x16.json", "r");
+    assert_non_null(file);
+    assert_int_equal(pclose(file), 0);
+    sandbox_write("shared.ini",
+                  "[sweep]\ncomm.name = independent, shm\nmodel.file = x1.json, x16.json\n"
+                  "run.workers = 1, 2\nrepeats = 1\nretry_disturbed = 0\n"
+                  "when = comm.name = independent and run.workers = 1 and model.file = x16.json "
+                  "or comm.name = shm and run.workers = 2 and model.file = x1.json\n");
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c shared.ini" EMULATED "run.global_batch=16 device.host_link=80MB/s");
+    const json_t *rows = json_at(command.json, "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_text_at(row, "speedup_over"), "independent, 1 worker");
+        if (strcmp(json_text_at(row, "strategy"), "shm") == 0)
+            assert_true(json_number_at(row, "speedup") < 0.7); /* 12 ms, and 20 for copies */
+    }
 }
 
 /* A row says what it emulates; rates of different kinds allow no conclusion together. */

@@ -66,6 +66,7 @@ struct dpb_device_args {
     uint32_t index;  /* the place's number among those of its machine, from 0 */
     double dilation; /* run.dilation: how many times as long computing takes; 1 unless the device
                         emulates */
+    bool alone;      /* the strategy exchanges nothing (DPB_COMM_ALONE) */
 };
 
 struct dpb_compile_args {

@@ -13,6 +13,8 @@
  *                    of its bytes over inside_link), then the copy to the host over host_link; ring
  *                    and copies each serve one tensor at a time
  *
+ * Where the strategy exchanges nothing, nothing is copied over host_link.
+ *
  * Times vary by the profile's spread, drawn by seed, rank and step: part of the variance is common
  * to all of a step, the rest each part's own. Gradients are windows of a pool of Gaussians, other
  * ones in each step, with a scale of the tensor's own, written by a real copy.
@@ -72,7 +74,8 @@ static const struct dpb_option option_table[] = {
         "The accelerator's times: a file of `dpbench profile`, or the name of one that came with "
         "dpbench. Default: that of model 'profile', if it is the model."),
     ROW(host_link, SIZE, "bytes/s", "55 GB/s", 1, 1e15,
-        "Of copies between accelerator and host: gradients one way, new weights the other."),
+        "Of copies between accelerator and host: gradients one way, new weights the other. Nothing "
+        "is copied where a strategy exchanges nothing (independent)."),
     ROW(host_link_workers, INT, NULL, "1", 1, 4096,
         "How many workers of a machine share host_link; they copy at the same time."),
     ROW(gpu_direct, BOOL, NULL, "no", 0, 0,
@@ -321,7 +324,7 @@ static dpb_status open_device(const void *options_, const struct dpb_device_args
     made->rank = args->rank;
     made->seed = args->seed;
     made->dilation = args->dilation > 1 ? args->dilation : 1;
-    made->link_ns = options->gpu_direct
+    made->link_ns = options->gpu_direct || args->alone
                         ? 0
                         : 1e9 * made->dilation * (double)options->host_link_workers /
                               (double)options->host_link;
