@@ -166,7 +166,8 @@ TEST(test_late)
     free(warnings);
 }
 
-/* A batch of 16 by one worker or two: of two profiles. Alone a worker copies nothing to the host. */
+/* A batch of 16 by one worker or two: of two profiles. Alone a worker copies nothing to the
+ * host. */
 TEST(test_speedup)
 {
     struct command command;
