@@ -1,11 +1,9 @@
 /* cmd_profile.c - `dpbench profile from ...` and `dpbench profile show FILE`: reads the
  * arguments. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "cli/cli.h"
@@ -315,47 +313,6 @@ static dpb_status show(const struct dpb_command *self, int argc, char **argv)
     return DPB_OK;
 }
 
-/* ---- shrink -------------------------------------------------------------------------------- */
-
-/* Tensors of an n-th of their elements, at least one each, in the same times. */
-static dpb_status shrink_document(json_t *document, uint32_t n)
-{
-    char source[512];
-    const double update = dpb_json_number(document, "update_elements_per_s");
-    dpb_each_item(json_object_get(document, "tensors"), i, tensor) {
-        const double elements = ceil(dpb_json_number(tensor, "elements") / n);
-        json_object_set_new(tensor, "elements", json_integer((json_int_t)elements));
-    }
-    if (isfinite(update))
-        json_object_set_new(document, "update_elements_per_s", json_real(update / n));
-    snprintf(source, sizeof source, "%.400s; tensors of 1/%u of their size",
-             dpb_json_text(document, "source", ""), n);
-    return dpb_allocated(json_object_set_new(document, "source", dpb_json_string(source)) == 0);
-}
-
-static dpb_status shrink(const struct dpb_command *self, int argc, char **argv)
-{
-    struct dpb_accelerator profile;
-    char why[DPB_ACCELERATOR_WHY];
-    int64_t n = 0;
-    const bool to_file = argc == 6 && strcmp(argv[4], "--output") == 0;
-    if (argc != 4 && !to_file)
-        return dpb_usage_error(self, "shrink takes a profile, a number and --output FILE");
-    if (dpb_parse_int(argv[3], &n) != DPB_PARSED || n < 2 || n > 10000)
-        return dpb_usage_error(self, "shrink: '%s' is no whole number from 2 to 10000", argv[3]);
-    if (!dpb_accelerator_read(argv[2], &profile, why))
-        return dpb_fail(DPB_USAGE, "%s", why);
-    dpb_status status = shrink_document(profile.document, (uint32_t)n);
-    DPB_THEN(status, deliver(to_file ? argv[5] : NULL, profile.document));
-    if (status == DPB_OK)
-        dpb_log(DPB_LOG_INFO,
-                "%s, %s: tensors of 1/%lld of their size: give links and comm.bucket "
-                "1/%lld of theirs, and bytes stand for %lld times as many",
-                profile.name, profile.model, (long long)n, (long long)n, (long long)n);
-    dpb_accelerator_release(&profile);
-    return status;
-}
-
 static int command_profile(const struct dpb_command *self, int argc, char **argv)
 {
     struct request request = {.self = self, .settings = dpb_config_create()};
@@ -365,12 +322,9 @@ static int command_profile(const struct dpb_command *self, int argc, char **argv
         status = from(&request, argc, argv);
     else if (status == DPB_OK && strcmp(word, "show") == 0)
         status = show(self, argc, argv);
-    else if (status == DPB_OK && strcmp(word, "shrink") == 0)
-        status = shrink(self, argc, argv);
     else if (status == DPB_OK)
         status = dpb_usage_error(self, "what to do? `dpbench profile from ...` makes a profile, "
-                                       "`show FILE` prints one, `shrink FILE N` makes one of "
-                                       "smaller tensors");
+                                       "`dpbench profile show FILE` prints one");
     dpb_config_destroy(request.settings);
     return dpb_status_exit_code(status);
 }

@@ -59,8 +59,7 @@ const struct dpb_command dpb_commands[] = {
      "dpbench profile from RESULT.json | --rate RATE | --flops N --bandwidth N --share S | "
      "--torch TRACE.json | --chakra TRACE.json [--model NAME] [--tensors FILE] [--batch N] "
      "[--accelerator NAME] [--precision NAME] [--kind KIND] [--source TEXT] [--spread S] "
-     "[model.KEY=VALUE ...] [--output FILE], or dpbench profile show FILE | NAME [--json], or "
-     "dpbench profile shrink FILE | NAME N [--output FILE]",
+     "[model.KEY=VALUE ...] [--output FILE], or dpbench profile show FILE | NAME [--json]",
      "make the profile of an accelerator, which a run may emulate: the times of a step, and when "
      "each gradient is final; or show one"},
     {"watch", "dpbench watch [PID]",

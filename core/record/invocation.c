@@ -87,8 +87,8 @@ static dpb_status locate(struct dpb_config *config, const char *there, const cha
     if (file[0] == '/' || file[0] == '\0')
         return DPB_OK;
     snprintf(path, sizeof path, "%s/%s", there, file);
-    if (!strchr(file, '/') && access(path, F_OK) != 0)
-        return DPB_OK; /* the name of something that came with dpbench */
+    if (access(path, F_OK) != 0)
+        return DPB_OK; /* the name of something that came with dpbench, or gone */
     snprintf(path, sizeof path, in_trace ? "trace(%s/%s)" : "%s/%s", there, file);
     dpb_log(DPB_LOG_INFO, "%s.%s = %s is taken from %s, where the result was made", section, key,
             setting->value, there);

@@ -174,6 +174,34 @@ static void damage(json_t *document, uint32_t *seed)
 }
 
 /* Each is taken, and can be shown, or is refused with a reason. */
+/* The tensors of a share: rounded up, in the same times. */
+TEST(test_share)
+{
+    static const char *const none[] = {"/0", "/04", "/12345", "/x"};
+    struct dpb_accelerator profile;
+    char why[DPB_ACCELERATOR_WHY], path[64] = "/tmp/dpb_accelerator_XXXXXX", shared[96];
+    json_t *document = own_json(parse(good));
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && json_dumpfd(document, fd, 0) == 0 && close(fd) == 0);
+    snprintf(shared, sizeof shared, "%s/4", path);
+    assert_true(dpb_accelerator_read(shared, &profile, why));
+    assert_int_equal(profile.tensors[0].n_elements, 512000);
+    assert_int_equal(profile.tensors[1].n_elements, 2);
+    assert_int_equal(profile.n_parameters, 512002);
+    assert_int_equal(profile.backward_ns, 122000000);
+    assert_true(profile.update_elements_per_s == 2.5e10 / 4);
+    assert_string_equal(profile.source, "tensors of 1/4 of their size; a test");
+    dpb_accelerator_release(&profile);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        snprintf(shared, sizeof shared, "%s%s", path, none[i]);
+        assert_false(dpb_accelerator_read(shared, &profile, why));
+    }
+    unlink(path);
+    assert_true(dpb_accelerator_read("v100_vgg16/64", &profile, why));
+    assert_int_equal(profile.n_tensors, 32);
+    dpb_accelerator_release(&profile);
+}
+
 TEST(test_damaged)
 {
     enum { DOCUMENTS = SANITIZED ? 2000 : 10000 };

@@ -2,6 +2,7 @@
 #include "lib/accelerator/accelerator.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -54,7 +55,7 @@ static void find(const char *file, char path[PATH_MAX])
     if (strchr(file, '/') || strchr(file, '.') || !own_directory(directory))
         return;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        char there[2 * PATH_MAX];
+        char there[2 * PATH_MAX + 64];
         snprintf(there, sizeof there, "%s/%s/profiles/%s.json", directory, places[i], file);
         if (strlen(there) < PATH_MAX && access(there, R_OK) == 0) {
             strcpy(path, there);
@@ -188,18 +189,61 @@ bool dpb_accelerator_take(json_t *document, const char *file, struct dpb_acceler
     return false;
 }
 
+/* "v100_resnet50/64" is v100_resnet50 with tensors of 1/64. Returns 64, and shortens `file`; 1: it
+ * ends on no such number, or a file has that name. */
+static uint32_t split_share(char *file)
+{
+    char *slash = strrchr(file, '/');
+    const char *digits = slash ? slash + 1 : "";
+    const size_t n = strlen(digits);
+    if (n == 0 || n > 4 || digits[0] == '0' || strspn(digits, "0123456789") != n ||
+        access(file, F_OK) == 0)
+        return 1;
+    const uint32_t share = (uint32_t)strtoul(digits, NULL, 10);
+    *slash = '\0';
+    return share;
+}
+
+/* Tensors of an n-th of their elements, at least one each, that take the same times. */
+static void shrink(json_t *document, uint32_t n)
+{
+    char source[DPB_ACCELERATOR_WHY];
+    size_t i;
+    json_t *tensor;
+    const json_t *update = json_object_get(document, "update_elements_per_s");
+    const char *text = json_string_value(json_object_get(document, "source"));
+    json_array_foreach(json_object_get(document, "tensors"), i, tensor)
+    {
+        const json_t *elements = json_object_get(tensor, "elements");
+        if (json_is_integer(elements))
+            json_object_set_new(tensor, "elements",
+                                json_integer((json_integer_value(elements) + n - 1) / n));
+    }
+    if (json_is_number(update))
+        json_object_set_new(document, "update_elements_per_s",
+                            json_real(json_number_value(update) / n));
+    snprintf(source, sizeof source, "tensors of 1/%" PRIu32 " of their size; %.400s", n,
+             text ? text : "");
+    if (text)
+        json_object_set_new(document, "source", json_string(source));
+}
+
 bool dpb_accelerator_read(const char *file, struct dpb_accelerator *made,
                           char why[DPB_ACCELERATOR_WHY])
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], whole[PATH_MAX];
     json_error_t error;
-    find(file, path);
+    snprintf(whole, sizeof whole, "%s", file);
+    const uint32_t share = split_share(whole);
+    find(whole, path);
     json_t *document = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!document && path[0] != '\0' && strcmp(path, file) == 0 && !strpbrk(file, "/."))
-        return refuse(&(struct reading){.file = file, .why = why},
+    if (!document && path[0] != '\0' && strcmp(path, whole) == 0 && !strpbrk(whole, "/."))
+        return refuse(&(struct reading){.file = whole, .why = why},
                       "no profile of this name came with dpbench (profiles/), and no file has it");
     if (!document)
         return refuse(&(struct reading){.file = path, .why = why}, "%s", error.text);
+    if (share > 1)
+        shrink(document, share);
     const bool taken = dpb_accelerator_take(document, path, made, why);
     json_decref(document);
     return taken;

@@ -37,8 +37,10 @@ struct dpb_accelerator {
 };
 
 /*
- * Reads a profile: a file, or the name of one that came with dpbench ("v100_resnet50"). False, with
- * the reason in `why` and nothing to release: the file cannot be read, or is no profile.
+ * Reads a profile: a file, or the name of one that came with dpbench ("v100_resnet50"). With /N
+ * behind it ("v100_resnet50/64", N up to 9999) tensors have an N-th of their elements, rounded up,
+ * and take the same times: for exchanges that two cores can carry, over links of an N-th. False,
+ * with the reason in `why` and nothing to release: the file cannot be read, or is no profile.
  */
 bool dpb_accelerator_read(const char *file, struct dpb_accelerator *made,
                           char why[DPB_ACCELERATOR_WHY]);
