@@ -15,7 +15,6 @@ static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, s
 {
     for (size_t i = 0; i < n_rows; i++)
         if (rows[i].kind == DPB_PLUGIN_DEVICE && rows[i].plugin &&
-            !(rows[i].plugin->capabilities & DPB_DEVICE_EMULATED) &&
             (rows[i].plugin->capabilities & DPB_DEVICE_FP32) &&
             !(rows[i].plugin->capabilities & DPB_DEVICE_EMULATED) &&
             (!name || strcmp(rows[i].plugin->name, name) == 0))

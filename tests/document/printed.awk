@@ -1,10 +1,11 @@
 # printed.awk - whether the lines of the first file are among those of the second, in their order;
-# any number stands for any other, and so do blanks, units of time, and the host of a process; the
+# any number stands for any other, of either sign, and so do blanks, units of time, and the host of a process; the
 # marks of a short run (<) and of a busy machine (?) may be there or not.
 
 function plain(line) {
     gsub(/[0-9]+([.][0-9]+)?/, "N", line)
     gsub(/N<?[?]?/, "N", line)
+    gsub(/ -N/, " N", line)
     gsub(/N (ns|us|ms)/, "N s", line)
     gsub(/\([^ ()]+, pid N\)/, "(host, pid N)", line)
     gsub(/[ \t]+/, " ", line)
