@@ -1,6 +1,6 @@
 # printed.awk - whether the lines of the first file are among those of the second, in their order;
-# any number stands for any other, of either sign, and so do blanks, units of time, and the host of a process; the
-# marks of a short run (<) and of a busy machine (?) may be there or not.
+# any number stands for any other, of either sign, and so do blanks, units of time, and the host of
+# a process; the marks of a short run (<) and of a busy machine (?) may be there or not.
 
 function plain(line) {
     gsub(/[0-9]+([.][0-9]+)?/, "N", line)
