@@ -16,7 +16,7 @@
 static float *gradients_of(struct dpb_session *s, uint64_t step, dpb_status *status)
 {
     const size_t bytes = s->graph->n_elements * sizeof(float);
-    float *copy = malloc(bytes);
+    float *copy = calloc(1, bytes);
     s->pass.step = step;
     *status = dpb_allocated(copy);
     DPB_THEN(*status, dpb_session_forward(s));
