@@ -23,26 +23,10 @@ static dpb_status refuse(const struct reading *r, const char *what)
 static dpb_status check(const struct reading *r)
 {
     const json_t *result = r->result;
-    const double workers = dpb_json_number(result, "world.workers");
-    const char *consistency = dpb_json_text(result, "strategy.consistency", "");
-    if (!dpb_json_is(result, "schema", "dpbench.result/1"))
-        return refuse(r, "a profile needs the result of one run, schema dpbench.result/1; the runs "
-                         "of a sweep lie in its directory, which ends in .runs");
-    if (!dpb_json_is(result, "status", "ok"))
-        return refuse(r, "the run did not end well");
     if (dpb_json_is(result, "config.device.name.value", "emulated"))
         return refuse(r, "the run's device was emulated, and an emulation is no measurement: "
                          "`dpbench profile show` shows the profile that it was made from");
-    if (workers != 1)
-        return dpb_fail(DPB_USAGE,
-                        "%s: a profile needs a run of one worker, and this has %.0f: measure with "
-                        "run.workers=1 run.learners=1 comm.name=independent",
-                        r->path, workers);
-    if (strcmp(consistency, "none") != 0 && strcmp(consistency, "synchronous") != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: the strategy was %s (%s), whose worker's step is not that of a "
-                        "synchronous one: measure with comm.name=independent",
-                        r->path, dpb_json_text(result, "strategy.name", "?"), consistency);
+    DPB_TRY(dpb_result_of_one_worker(result, r->path, "a profile needs"));
     if (dpb_json_number(result, "batch.accumulate") != 1)
         return refuse(r, "the run has micro-batches, whose backward passes are not told apart: "
                          "measure with run.accumulate=1");

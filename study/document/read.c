@@ -146,3 +146,27 @@ json_t *dpb_result_versions_within(const json_t *versions, const json_t *other)
     json_object_set_new(made, "plugins", common);
     return made;
 }
+
+dpb_status dpb_result_of_one_worker(const json_t *result, const char *path, const char *who)
+{
+    const char *consistency = dpb_json_text(result, "strategy.consistency", "");
+    const double workers = dpb_json_number(result, "world.workers");
+    if (!dpb_json_is(result, "schema", "dpbench.result/1"))
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s the result of one run, schema dpbench.result/1; the runs of a "
+                        "sweep lie in its directory, which ends in .runs",
+                        path, who);
+    if (!dpb_json_is(result, "status", "ok"))
+        return dpb_fail(DPB_USAGE, "%s: the run did not end well", path);
+    if (workers != 1)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s a run of one worker, and this has %.0f: measure with "
+                        "run.workers=1 run.learners=1 comm.name=independent",
+                        path, who, workers);
+    if (strcmp(consistency, "none") == 0 || strcmp(consistency, "synchronous") == 0)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: the strategy was %s (%s), whose worker's step is not that of a "
+                    "synchronous one: measure with comm.name=independent",
+                    path, dpb_json_text(result, "strategy.name", "?"), consistency);
+}

@@ -15,6 +15,9 @@
 dpb_status dpb_result_read(const char *path, json_t **document);
 /* The same for people: dpb_json_printable. */
 dpb_status dpb_result_read_printable(const char *path, json_t **document);
+/* Whether it is the good result of one worker whose step is that of a synchronous one; else
+ * DPB_USAGE, with what is missing. `who` needs it, for the message: "predict needs". */
+dpb_status dpb_result_of_one_worker(const json_t *result, const char *path, const char *who);
 /* A part of a result by its path ("machine"); of a sweep, the part of the first run that has it.
  * NULL: none has it. @borrowed. */
 const json_t *dpb_result_part(const json_t *document, const char *path);

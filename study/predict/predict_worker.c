@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "study/document/comparison.h"
+#include "study/document/read.h"
 
 static const double wide_spread = 0.04, default_bucket = 4 << 20;
 
@@ -36,23 +37,7 @@ static dpb_status refuse(const struct dpb_predict_worker *worker, const char *wh
 static dpb_status check_result(const struct dpb_predict_worker *worker)
 {
     const json_t *result = worker->result;
-    const char *consistency = dpb_json_text(result, "strategy.consistency", "");
-    const double workers = dpb_json_number(result, "world.workers");
-    if (!dpb_json_is(result, "schema", "dpbench.result/1"))
-        return refuse(worker, "predict needs the result of one run, schema dpbench.result/1; the "
-                              "runs of a sweep lie in its directory, which ends in .runs");
-    if (!dpb_json_is(result, "status", "ok"))
-        return refuse(worker, "the run did not end well");
-    if (workers != 1)
-        return dpb_fail(DPB_USAGE,
-                        "%s: predict needs a run of one worker, and this has %.0f: measure with "
-                        "run.workers=1 run.learners=1 comm.name=independent",
-                        worker->path, workers);
-    if (strcmp(consistency, "none") != 0 && strcmp(consistency, "synchronous") != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: the strategy was %s (%s), whose worker's step is not that of a "
-                        "synchronous one: measure with comm.name=independent",
-                        worker->path, dpb_json_text(result, "strategy.name", "?"), consistency);
+    DPB_TRY(dpb_result_of_one_worker(result, worker->path, "predict needs"));
     if (!(dpb_json_number(result, "timing.steps") >= 1))
         return refuse(worker, "the run has no timed step");
     if (dpb_json_is(result, "config.optimizer.name.value", "lars") ||
