@@ -126,10 +126,12 @@ struct program {
 
 /* ---- chance -------------------------------------------------------------------------------- */
 
-static double normal_of(uint32_t a, uint32_t b)
+/* Of the first two words. */
+static double normal_of(struct dpb_random4 r)
 {
-    const double u = ((double)a + 1.0) * 0x1p-32, angle = 6.283185307179586 * b * 0x1p-32;
-    return sqrt(-2 * log(u)) * cos(angle);
+    double two[2];
+    dpb_random_normal(r.v[0], r.v[1], two);
+    return two[0];
 }
 
 static struct dpb_random4 draw(const struct program *program, uint32_t what)
@@ -146,8 +148,8 @@ static double factor(const struct program *program, uint32_t part)
 {
     const struct dpb_accelerator *profile = &program->device->profile;
     const struct dpb_random4 step = draw(program, OF_STEP), own = draw(program, part);
-    double made = 1 + profile->spread * sqrt(profile->common) * normal_of(step.v[0], step.v[1]) +
-                  program->own * normal_of(own.v[0], own.v[1]);
+    double made = 1 + profile->spread * sqrt(profile->common) * normal_of(step) +
+                  program->own * normal_of(own);
     if (program->step < profile->n_warmup)
         made *= profile->warmup[program->step];
     return made > least_factor ? made : least_factor;
@@ -158,8 +160,11 @@ static void fill_pool(struct program *program)
     for (uint32_t i = 0; i < POOL; i += 4) {
         const struct dpb_random4 r =
             dpb_random(program->device->seed, DPB_STREAM_EMULATED, i / 4, 0, 0, UINT32_MAX);
+        double normal[4];
+        dpb_random_normal(r.v[0], r.v[1], &normal[0]);
+        dpb_random_normal(r.v[2], r.v[3], &normal[2]);
         for (uint32_t k = 0; k < 4; k++)
-            program->pool[i + k] = (float)normal_of(r.v[k], r.v[(k + 1) % 4]);
+            program->pool[i + k] = (float)normal[k];
     }
 }
 
@@ -243,7 +248,7 @@ static double size_of(const struct program *program, uint32_t t)
 {
     const struct dpb_random4 r =
         dpb_random(program->device->seed, DPB_STREAM_EMULATED, t, 1, 0, UINT32_MAX);
-    return gradient_size * exp(normal_of(r.v[0], r.v[1]));
+    return gradient_size * exp(normal_of(r));
 }
 
 static dpb_status write_tensor(struct program *program, const struct dpb_hooks *hooks, uint32_t t,
