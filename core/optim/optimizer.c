@@ -1,6 +1,7 @@
 /* optimizer.c - see optimizer.h. */
 #include "optim/optimizer.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -434,7 +435,8 @@ static void pace(struct dpb_optimizer *optimizer, int64_t began_ns, uint64_t n)
     if (late_ns > 0)
         __atomic_fetch_add(&optimizer->late_ns, late_ns, __ATOMIC_RELAXED);
     else
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+            ;
 }
 
 int64_t dpb_optimizer_late_ns(struct dpb_optimizer *optimizer)

@@ -150,11 +150,8 @@ void dpb_emulated_shape(const json_t *result, struct dpb_predict_worker *worker)
 
 static bool was_late(const json_t *result)
 {
-    dpb_each_item(json_object_get(result, "warnings"), i, warning) {
-        if (dpb_json_is(warning, "code", "emulation_late"))
-            return true;
-    }
-    return dpb_json_true(result, "load.disturbed") || dpb_json_true(result, "world.oversubscribed");
+    return dpb_json_true(result, "emulated.late") || dpb_json_true(result, "load.disturbed") ||
+           dpb_json_true(result, "world.oversubscribed");
 }
 
 static const char *verdict_of(const json_t *result, const struct dpb_predict_worker *worker,

@@ -487,7 +487,7 @@ TEST(emulated_runs_are_predicted_from_their_profile)
     assert_string_equal(verdict_of(result, &document), "the network, not the strategy");
     char *text = printed_as(document, dpb_predict_report_print);
     expect_line(text, "^predicted [0-9.]+ ms, measured [0-9.]+ ms: the network, not the strategy$");
-    json_object_set_new(result, "warnings", json_pack("[{s:s}]", "code", "emulation_late"));
+    json_object_set_new(result, "emulated", json_pack("{s:b}", "late", true));
     assert_non_null(strstr(verdict_of(result, &document), "or the machine"));
     json_object_del(result, "warnings");
     set(result, "load", "disturbed", json_true());
