@@ -105,13 +105,13 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 # What tests on the host take. For them no plugin of CUDA's is made, since its kernels take long to
 # compile; one that is there is kept up to date.
-HOST_BUILD := $(BUILD)/dpbench $(COMMANDS) $(COMM_LIB) $(COMM_LINKS) \
+HOST_BUILD := $(BUILD)/dpbench $(COMMANDS) $(BUILD)/profiles $(COMM_LIB) $(COMM_LINKS) \
 	$(filter-out $(filter-out $(wildcard $(BUILD)/plugins/*.so),$(CUDA_PLUGINS_SO)),$(PLUGINS))
 
 .PHONY: all core plugins run help clean
 all: $(HOST_BUILD) plugins
 	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
-core: $(BUILD)/dpbench $(COMMANDS)
+core: $(BUILD)/dpbench $(COMMANDS) $(BUILD)/profiles
 plugins: $(PLUGINS)
 
 # What stands on core's library comes before it.
@@ -125,6 +125,10 @@ $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 $(BUILD)/dpbench $(COMMANDS):
 	@echo "  LD    $@"
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
+
+# The reader of profiles finds those of dpbench from its own place, wherever that is.
+$(BUILD)/profiles:
+	$(Q)mkdir -p $(@D) && ln -sfn $(CURDIR)/profiles $@
 
 $(BUILD)/libcore.a: $(LIB_OBJ)
 $(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ) $(ACCELERATOR_OBJ)

@@ -113,11 +113,20 @@ static void write_value(const json_t *value, FILE *out)
     json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
 }
 
+static void write_string(const char *string, FILE *out)
+{
+    json_t *value = json_string(string);
+    write_value(value, out);
+    json_decref(value);
+}
+
 void dpb_profile_write(const json_t *document, FILE *out)
 {
     const char *before = "{\n";
     dpb_each_member(document, key, value) {
-        fprintf(out, "%s  \"%s\": ", before, key);
+        fprintf(out, "%s  ", before);
+        write_string(key, out);
+        fprintf(out, ": ");
         before = ",\n";
         if (strcmp(key, "tensors") != 0) {
             write_value(value, out);

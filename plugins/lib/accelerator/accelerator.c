@@ -46,10 +46,10 @@ static bool own_directory(char directory[PATH_MAX])
     return true;
 }
 
-/* In the tree, profiles/ is beside build/; installed, in share/dpbench. */
+/* A build has a link to profiles/ beside its programs; installed, they lie in share/dpbench. */
 static void find(const char *file, char path[PATH_MAX])
 {
-    static const char *const places[] = {"..", "../..", "../share/dpbench", "../../share/dpbench"};
+    static const char *const places[] = {".", "..", "../share/dpbench", "../../share/dpbench"};
     char directory[PATH_MAX];
     snprintf(path, PATH_MAX, "%s", file);
     if (strchr(file, '/') || strchr(file, '.') || !own_directory(directory))
