@@ -11,8 +11,8 @@
 
 /*
  * Of the ranks' journals (those that are NULL are left out). `late`: threads of a rank waited for a
- * core, or gradients were final after their deadline, for more than 1 % of the time that the run
- * was timed: then the rate is that of a machine that is short of cores, and not of the emulated
+ * core for more than 4 % of the time that the run was timed, or gradients were final more than
+ * 1 % of it after their deadlines: then the rate is that of a machine that is short of cores, and not of the emulated
  * one. A warning says by which run.dilation it would do. Null for a device that computes. @owned.
  */
 json_t *dpb_emulation_to_json(const struct dpb_experiment *experiment,
