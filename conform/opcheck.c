@@ -76,7 +76,13 @@ static double limit_of(dpb_precision precision, enum rounding rounding, double w
 
 static bool is_product(const struct dpb_node *node)
 {
-    return node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE;
+    return node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE || node->op == DPB_OP_ATTENTION;
+}
+
+/* Whether a device may round the tensor to the precision before it computes. */
+static bool is_factor(const struct dpb_graph *graph, const struct dpb_tensor *tensor)
+{
+    return tensor->n_dims > 1 && is_product(&graph->nodes[tensor->node]);
 }
 
 static dpb_status compare(const struct dpb_session *s, uint32_t node, const char *what,
@@ -114,7 +120,7 @@ static void fill_weights(struct oracle *o)
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &graph->tensors[t];
         for (uint64_t i = tensor->offset; i < tensor->offset + tensor->n_elements; i++) {
-            bool rounded = is_narrow(s) && tensor->n_dims > 1;
+            bool rounded = is_narrow(s) && is_factor(graph, tensor);
             double value = dpb_session_value(s, s->weights, i);
             o->weights[i] = !rounded ? value
                             : s->precision == DPB_PRECISION_BF16
@@ -256,8 +262,10 @@ static struct ref_call prepare(const struct oracle *o, uint32_t index, double *c
         dx[k] = node->inputs[k] ? dx_of[node->inputs[k]] : NULL;
         in[k] = s->graph->nodes[node->inputs[k]].shape;
     }
-    if (node->weight != DPB_NONE)
+    if (node->weight != DPB_NONE) {
         call.weight = o->weights + s->graph->tensors[node->weight].offset;
+        call.n_weights = s->graph->tensors[node->weight].n_elements;
+    }
     if (node->bias != DPB_NONE)
         call.bias = o->weights + s->graph->tensors[node->bias].offset;
     return call;
@@ -317,6 +325,8 @@ static enum rounding activation_rounding(const struct oracle *o, const struct dp
         return is_product(sum) ? OFTEN : NONE;
     if (!is_narrow(s) || node->op == DPB_OP_SOFTMAX_LOSS)
         return NONE;
+    if (node->op == DPB_OP_ATTENTION) /* probabilities are rounded, too */
+        return OFTEN;
     return is_product(sum) && sum->bias != DPB_NONE && s->rounds_sums ? OFTEN : ONCE;
 }
 
@@ -367,7 +377,7 @@ static dpb_status check_tensor(struct oracle *o, uint32_t index, uint32_t tensor
     const struct dpb_tensor *t = &s->graph->tensors[tensor];
     bool rounded = s->rounds_weights && is_narrow(s) && s->graph->nodes[index].op == DPB_OP_CONV &&
                    t->n_dims > 1;
-    bool cut = s->precision == DPB_PRECISION_TF32 && t->n_dims > 1;
+    bool cut = s->precision == DPB_PRECISION_TF32 && is_factor(s->graph, t);
     bool in_parts = rounded && s->graph->nodes[index].groups > 1;
     enum rounding rounding = cut || in_parts ? OFTEN : rounded ? ONCE : NONE;
     return compare_arena(o, index, t->name, rounding, want, magnitude, s->gradients, t->offset,
@@ -378,20 +388,22 @@ static enum rounding gradient_rounding(const struct oracle *o, uint32_t index)
 {
     const struct dpb_session *s = o->s;
     const struct dpb_node *consumer = sole_consumer(s, index);
-    uint32_t consumers = 0, products = 0;
+    uint32_t consumers = 0, products = 0, attentions = 0;
     if (consumer && o->no_dy[consumer - s->graph->nodes]) /* its parts come with their rounding */
         return gradient_rounding(o, (uint32_t)(consumer - s->graph->nodes));
     for (uint32_t i = index + 1; i < s->graph->n_nodes; i++) {
         for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++) {
             consumers += s->graph->nodes[i].inputs[k] == index;
             products += s->graph->nodes[i].inputs[k] == index && is_product(&s->graph->nodes[i]);
+            attentions +=
+                s->graph->nodes[i].inputs[k] == index && s->graph->nodes[i].op == DPB_OP_ATTENTION;
         }
     }
     if (s->precision == DPB_PRECISION_TF32)
         return products > 0 ? OFTEN : NONE;
     if (!is_narrow(s))
         return NONE;
-    return consumers > 1 ? OFTEN : ONCE;
+    return consumers > 1 || attentions > 0 ? OFTEN : ONCE;
 }
 
 /* The gradient of the mean loss by each sample's loss. */

@@ -45,6 +45,11 @@ static const struct subject subjects[] = {
     {"resnet152", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
     {"resnext50_32x4d", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
     {"mobilenet_v1", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"vit", NULL, 48, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"vit_ti16", NULL, 48, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"vit_s16", NULL, 48, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"vit_b16", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"vit_b32", NULL, 64, 2, DPB_FP32, DPB_CHW, NULL},
 };
 enum { N_SUBJECTS = sizeof subjects / sizeof subjects[0] };
 

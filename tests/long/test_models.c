@@ -58,6 +58,11 @@ static const struct row rows[] = {
     {"resnet152", "model.image=32", true},
     {"resnext50_32x4d", "model.image=32", false},
     {"mobilenet_v1", "model.image=32", false},
+    {"vit", "model.image=32 model.layers=2", false},
+    {"vit_ti16", "model.image=32", true},
+    {"vit_s16", "model.image=32", true},
+    {"vit_b16", "model.image=32", true},
+    {"vit_b32", "model.image=32", true},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

@@ -17,7 +17,7 @@ import continuation
 import powersgd
 import torch
 import torch.nn.functional as F
-from networks import LeNet, MobileNet, ResNet20, ResNet50, ResNeXt50
+from networks import LeNet, MobileNet, ResNet20, ResNet50, ResNeXt50, ViT
 from safetensors import SafetensorError
 from worst import Worst
 
@@ -56,6 +56,11 @@ CASES = [
     ("densenet100_k12", [], 2, (3, 16, 16), None),
     ("densenet100_k24", [], 2, (3, 16, 16), None),
     ("cifar_cnn", [], 4, (3, 32, 32), None),
+    ("vit", ["layers=2"], 2, (3, 48, 32), None),
+    ("vit_ti16", [], 2, (3, 64, 64), None),
+    ("vit_b32", [], 2, (3, 64, 64), None),
+    ("vit_s16", [], 2, (3, 64, 64), lambda n: ViT(n, 384, 6)),
+    ("vit_b16", [], 2, (3, 64, 64), lambda n: ViT(n, 768, 12)),
 ]
 
 # ------------------------------------------------------------------------- networks from a graph
@@ -118,6 +123,14 @@ def shortcut(x, node):
     return F.pad(x, (0, 0, 0, 0, 0, node["shape"][0] - x.shape[1]))
 
 
+def attention(x, node):
+    """Queries, keys and values of all heads lie one after the other."""
+    n, channels, _, length = x.shape
+    q, k, v = x.view(n, 3, node["heads"], channels // 3 // node["heads"], length).mT.unbind(1)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=node["causal"])
+    return y.mT.reshape(n, channels // 3, 1, length)
+
+
 def run_node(dump, index, x, weight, bias, statistics):
     node = dump.nodes[index]
     match node["op"]:
@@ -147,6 +160,18 @@ def run_node(dump, index, x, weight, bias, statistics):
             return local_response_norm(x[0], node)
         case "shortcut":
             return shortcut(x[0], node)
+        case "layer_norm":
+            y = F.layer_norm(x[0].movedim(1, -1), x[0].shape[1:2], weight, bias, node["epsilon"])
+            return y.movedim(-1, 1)
+        case "gelu":
+            return F.gelu(x[0], approximate="tanh" if node["tanh"] else "none")
+        case "attention":
+            return attention(x[0], node)
+        case "positions":
+            return x[0] + weight[: x[0][0, 0].numel()].T.reshape(x[0].shape[1:])
+        case "prepend":
+            token = weight[None, :, None].expand(len(x[0]), -1, 1)
+            return torch.cat([token, x[0].flatten(2)], 2)[:, :, None]
         case "softmax_loss":
             return F.cross_entropy(x[0].flatten(1), dump.labels)
         case unknown:

@@ -3,8 +3,9 @@
  * loss by them; c, h, w index channel, row and column; i counts samples.
  *
  * Every term of a sum passes through TERM, which magnitudes.c defines as the absolute value. So
- * magnitudes.c compiles this text a second time, with its two parts: ops_window.inc has convolution
- * and pools, ops_norm.inc batch-norm and LRN.
+ * magnitudes.c compiles this text a second time, with its three parts: ops_window.inc has
+ * convolution and pools, ops_norm.inc batch-norm and LRN, ops_sequence.inc layer-norm, GELU,
+ * attention and positions. There MAGNITUDE is 1.
  */
 #include "ops.h"
 
@@ -15,6 +16,7 @@
 
 #ifndef TERM
 #define TERM(value) (value)
+#define MAGNITUDE 0
 #endif
 
 static size_t plane(struct dpb_shape shape)
@@ -47,7 +49,13 @@ static void bias_backward(const struct ref_call *call)
     }
 }
 
+static size_t total_elements(const struct ref_call *call)
+{
+    return (size_t)(call->n * dpb_shape_elements(call->node->shape));
+}
+
 #include "ops_norm.inc"
+#include "ops_sequence.inc"
 #include "ops_window.inc"
 
 /* ---------------------------------------------------------------------------------------- input */
@@ -115,11 +123,6 @@ static void dense_backward(const struct ref_call *call)
 }
 
 /* -------------------------------------------------------------------------- relu, add, dropout */
-
-static size_t total_elements(const struct ref_call *call)
-{
-    return (size_t)(call->n * dpb_shape_elements(call->node->shape));
-}
 
 /* A NaN passes, so that it is seen. */
 static void relu_forward(const struct ref_call *call)
@@ -303,6 +306,11 @@ static const struct {
     [DPB_OP_DROPOUT] = {dropout_forward, dropout_backward},
     [DPB_OP_LRN] = {lrn_forward, lrn_backward},
     [DPB_OP_SHORTCUT] = {shortcut_forward, shortcut_backward},
+    [DPB_OP_LAYER_NORM] = {layer_norm_forward, layer_norm_backward},
+    [DPB_OP_GELU] = {gelu_forward, gelu_backward},
+    [DPB_OP_ATTENTION] = {attention_forward, attention_backward},
+    [DPB_OP_POSITIONS] = {positions_forward, positions_backward},
+    [DPB_OP_PREPEND] = {prepend_forward, prepend_backward},
     [DPB_OP_SOFTMAX_LOSS] = {softmax_loss_forward, softmax_loss_backward},
 };
 

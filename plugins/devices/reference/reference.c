@@ -164,6 +164,7 @@ static struct ref_call prepare_call(const struct program *program, uint32_t inde
     if (node->weight != DPB_NONE) {
         call.weight = program->weights + graph->tensors[node->weight].offset;
         call.dweight = program->gradients + graph->tensors[node->weight].offset;
+        call.n_weights = graph->tensors[node->weight].n_elements;
     }
     if (node->bias != DPB_NONE) {
         call.bias = program->weights + graph->tensors[node->bias].offset;
