@@ -232,10 +232,9 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
 }
 
 /* Of families of dpbench's models, those that take seconds. */
-static const char *const families[] = {"tiny",           "lenet",       "alexnet_cifar10",
-                                       "cifar_cnn",      "vgg16_cifar", "resnet20",
-                                       "densenet40_k12", "googlenet",   "mobilenet_v1",
-                                       "vit"};
+static const char *const families[] = {"tiny",         "lenet",    "alexnet_cifar10", "cifar_cnn",
+                                       "vgg16_cifar",  "resnet20", "densenet40_k12",  "googlenet",
+                                       "mobilenet_v1", "vit"};
 
 static dpb_status try_model(const struct dpb_plugin *device, const void *options,
                             const struct dpb_device_ops *reference, const char *name,

@@ -110,8 +110,8 @@ NET(gelu)
     return g->gelu(b, "tanh", g->gelu(b, "erf", x, false), true);
 }
 
-static uint32_t queries(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, const char *name,
-                        uint32_t x, uint32_t width)
+static uint32_t queries(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                        const char *name, uint32_t x, uint32_t width)
 {
     return g->conv(b, name, x, CONV(.channels = 3 * width, .kernel_h = 1, .bias = true));
 }

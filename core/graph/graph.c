@@ -192,8 +192,8 @@ static void hash_node(uint64_t *hash, const struct dpb_node *node)
         (uint32_t)node->op, node->shape.c,    node->shape.h,   node->shape.w,      node->weight,
         node->bias,         node->mean,       node->variance,  window->kernel_h,   window->kernel_w,
         window->stride_h,   window->stride_w, window->pad_top, window->pad_bottom, window->pad_left,
-        window->pad_right,  node->lrn_radius, node->groups,    node->n_inputs,
-        node->heads,        node->causal,     node->tanh};
+        window->pad_right,  node->lrn_radius, node->groups,    node->n_inputs,     node->heads,
+        node->causal,       node->tanh};
     const double reals[] = {node->epsilon,   node->keep_average, node->rate,     node->lrn_k,
                             node->lrn_alpha, node->lrn_beta,     node->smoothing};
     hash_text(hash, node->name);

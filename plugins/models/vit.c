@@ -11,10 +11,10 @@ struct options {
     int64_t patch, layers, heads, width;
 };
 
-#define ROW(NAME, DEFAULT, MAX, HELP)                                                      \
-    {                                                                                      \
-        .name = #NAME, .type = DPB_OPT_INT, .def = DEFAULT, .min = 1, .max = (MAX),        \
-        .offset = offsetof(struct options, NAME), .help = HELP                             \
+#define ROW(NAME, DEFAULT, MAX, HELP)                                               \
+    {                                                                               \
+        .name = #NAME, .type = DPB_OPT_INT, .def = DEFAULT, .min = 1, .max = (MAX), \
+        .offset = offsetof(struct options, NAME), .help = HELP                      \
     }
 
 static const struct dpb_option option_table[] = {
@@ -57,15 +57,15 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-#define VIT(NAME, PATCH, HEADS, WIDTH, TITLE, NEXT)                                         \
-    static dpb_status build_##NAME(const void *options, const struct dpb_graph_ops *g,      \
-                                   struct dpb_graph_builder *b, uint32_t nclass)            \
-    {                                                                                       \
-        const struct options of = {                                                         \
-            .patch = (PATCH), .layers = 12, .heads = (HEADS), .width = (WIDTH)};            \
-        (void)options;                                                                      \
-        return build(&of, g, b, nclass);                                                    \
-    }                                                                                       \
+#define VIT(NAME, PATCH, HEADS, WIDTH, TITLE, NEXT)                                    \
+    static dpb_status build_##NAME(const void *options, const struct dpb_graph_ops *g, \
+                                   struct dpb_graph_builder *b, uint32_t nclass)       \
+    {                                                                                  \
+        const struct options of = {                                                    \
+            .patch = (PATCH), .layers = 12, .heads = (HEADS), .width = (WIDTH)};       \
+        (void)options;                                                                 \
+        return build(&of, g, b, nclass);                                               \
+    }                                                                                  \
     MODEL(NAME, describe, build_##NAME, .summary = TITLE, .next = NEXT)
 
 VIT(vit_b32, 32, 12, 768, "ViT-B/32 for ImageNet: 12 blocks of width 768, patches of 32x32", NULL)
@@ -73,7 +73,7 @@ VIT(vit_b16, 16, 12, 768, "ViT-B/16 for ImageNet: 12 blocks of width 768, patche
     &vit_b32)
 VIT(vit_s16, 16, 6, 384, "ViT-S/16 for ImageNet: 12 blocks of width 384", &vit_b16)
 VIT(vit_ti16, 16, 3, 192, "ViT-Ti/16 for ImageNet: 12 blocks of width 192", &vit_s16)
-MODEL(vit, describe, build, .summary = "a vision transformer of any size",
-      .options = option_table, .options_size = sizeof(struct options), .next = &vit_ti16)
+MODEL(vit, describe, build, .summary = "a vision transformer of any size", .options = option_table,
+      .options_size = sizeof(struct options), .next = &vit_ti16)
 
 MODELS(vit)

@@ -74,12 +74,11 @@ struct options {
 static struct options choose_version(const struct dpb_plugin *model, const char *version)
 {
     struct options options = {{0}};
-    const struct dpb_option_table table = {.section = "model",
-                                           .owner = model->name,
-                                           .rows = model->options,
-                                           .values = options.bytes};
+    const struct dpb_option_table table = {
+        .section = "model", .owner = model->name, .rows = model->options, .values = options.bytes};
     struct dpb_config *config = dpb_config_create();
-    const char *key = strncmp(model->name, "densenet", strlen("densenet")) == 0 ? "form" : "version";
+    const char *key =
+        strncmp(model->name, "densenet", strlen("densenet")) == 0 ? "form" : "version";
     assert_true(config && model->options_size <= sizeof options.bytes);
     if (version)
         assert_int_equal(dpb_config_set(config, "model", key, version, "a test"), DPB_OK);

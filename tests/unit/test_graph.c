@@ -336,8 +336,7 @@ static void check_initial(const struct dpb_graph *graph)
         const struct dpb_node *node = &graph->nodes[tensor->node];
         double stddev = 0.0, value = 0.0;
         bool uniform = false;
-        if (node->weight == i &&
-            (node->op == DPB_OP_BATCH_NORM || node->op == DPB_OP_LAYER_NORM)) {
+        if (node->weight == i && (node->op == DPB_OP_BATCH_NORM || node->op == DPB_OP_LAYER_NORM)) {
             value = 1.0;
         } else if (node->weight == i && transformer) {
             stddev = 0.02;

@@ -336,7 +336,7 @@ static const struct counts table[] = {
     {"resnet152", "v2", 1001, 60194857 - V1_LESS_V2, resnet_macs, 152, 0},
     {"resnext50_32x4d", NULL, 1000, 25028904, resnext50_macs, 0, 0}, /* torchvision's */
     {"mobilenet_v1", NULL, 1000, 4231976, mobilenet_macs, 0, 0},     /* Keras' trainable ones */
-    {"vit", NULL, 1000, 5717416, vit_macs, 192, 16}, /* as vit_ti16 */
+    {"vit", NULL, 1000, 5717416, vit_macs, 192, 16},                 /* as vit_ti16 */
     {"vit_ti16", NULL, 1000, 5717416, vit_macs, 192, 16},
     {"vit_s16", NULL, 1000, 22050664, vit_macs, 384, 16},
     {"vit_b16", NULL, 1000, 86567656, vit_macs, 768, 16}, /* torchvision's */

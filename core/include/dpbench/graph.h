@@ -151,9 +151,9 @@ struct dpb_attention_args {
 };
 
 struct dpb_positions_args {
-    uint32_t rows;        /* at least the input's positions; 0: as many */
-    double init_stddev;   /* 0: 0.02 */
-    bool decays;          /* weight decay applies */
+    uint32_t rows;      /* at least the input's positions; 0: as many */
+    double init_stddev; /* 0: 0.02 */
+    bool decays;        /* weight decay applies */
 };
 
 struct dpb_lrn_args {

@@ -28,7 +28,7 @@ struct head {
     size_t length, width, stride; /* stride: of y in the activation, its channels */
     bool causal, bf16;
     float scale;
-    float *log_sum; /* of each query */
+    float *log_sum;       /* of each query */
     size_t input, output; /* first element of q in the input, and of y in the output */
     struct room room;
 };
@@ -44,8 +44,8 @@ static struct room room_of(const struct program *p, const struct step *step, boo
 {
     const struct dpb_node *node = step->node;
     const size_t n = (size_t)node->shape.w * (node->shape.c / node->heads);
-    float *at = (float *)step->aux->data +
-                (size_t)omp_get_thread_num() * room_floats(node, backward);
+    float *at =
+        (float *)step->aux->data + (size_t)omp_get_thread_num() * room_floats(node, backward);
     (void)p;
     struct room room = {.q = at, .k = at + n, .v = at + 2 * n, .y = at + 3 * n, .p = at + 4 * n};
     if (backward) {
@@ -222,8 +222,7 @@ static struct head head_of(const struct program *p, const struct step *step, siz
                          .causal = node->causal,
                          .bf16 = p->type == dnnl_bf16,
                          .scale = (float)(1.0 / sqrt((double)width)),
-                         .log_sum =
-                             (float *)cpu_plan(p, node)->workspace->data + number * length,
+                         .log_sum = (float *)cpu_plan(p, node)->workspace->data + number * length,
                          .input = sample * length * 3 * node->shape.c + which * width,
                          .output = sample * length * node->shape.c + which * width,
                          .room = room_of(p, step, backward)};

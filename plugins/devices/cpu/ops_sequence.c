@@ -236,10 +236,10 @@ static void sum_position(const struct program *p, const struct step *step, size_
     const bool bf16 = p->type == dnnl_bf16;
     memset(sums, 0, n * sizeof *sums);
     for (size_t i = 0; i < p->args.batch; i++)
-        take_position(
-            &(const struct row){
-                .dy = at(step->from, (i * length + position) * n, bf16), .dgamma = sums, .n = n},
-            bf16);
+        take_position(&(const struct row){.dy = at(step->from, (i * length + position) * n, bf16),
+                                          .dgamma = sums,
+                                          .n = n},
+                      bf16);
     for (size_t c = 0; c < n; c++)
         to[c] = (float)sums[c];
 }

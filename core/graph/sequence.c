@@ -1,0 +1,91 @@
+/* sequence.c - see sequence.h. */
+#include "graph/sequence.h"
+
+uint32_t dpb_graph_add_layer_norm(struct dpb_graph_builder *builder, const char *name,
+                                  uint32_t input, double epsilon)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_LAYER_NORM, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    if (!(epsilon > 0.0))
+        return dpb_graph_builder_refuse(builder, DPB_USAGE, name, "epsilon %g has to be positive",
+                                        epsilon);
+    const uint32_t channels = builder->nodes[input].shape.c;
+    node->epsilon = epsilon;
+    struct dpb_tensor *gamma = dpb_graph_append_tensor(builder, "weight", 1, &channels);
+    if (!gamma)
+        return DPB_NONE;
+    gamma->init_value = 1.0;
+    node->weight = builder->graph->n_tensors - 1;
+    if (!dpb_graph_append_tensor(builder, "bias", 1, &channels))
+        return DPB_NONE;
+    node->bias = builder->graph->n_tensors - 1;
+    return dpb_graph_keep_shape(builder, input);
+}
+
+uint32_t dpb_graph_add_gelu(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                            bool tanh)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_GELU, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    node->tanh = tanh;
+    return dpb_graph_keep_shape(builder, input);
+}
+
+uint32_t dpb_graph_add_attention(struct dpb_graph_builder *builder, const char *name,
+                                 uint32_t input, const struct dpb_attention_args *args)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_ATTENTION, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    const struct dpb_shape in = builder->nodes[input].shape;
+    const uint64_t length = in.w;
+    if (in.h != 1 || args->heads == 0 || in.c % (3 * args->heads) != 0)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "gets %ux%ux%u for %u heads; it needs a sequence {3 width, 1, length} of queries, keys "
+            "and values, and heads that divide the width",
+            in.c, in.h, in.w, args->heads);
+    node->heads = args->heads;
+    node->causal = args->causal;
+    /* Queries by keys, then probabilities by values. */
+    node->macs = 2 * (in.c / 3) * (args->causal ? length * (length + 1) / 2 : length * length);
+    return dpb_graph_end_node(builder, in.c / 3, 1, in.w);
+}
+
+uint32_t dpb_graph_add_positions(struct dpb_graph_builder *builder, const char *name,
+                                 uint32_t input, const struct dpb_positions_args *args)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_POSITIONS, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    const struct dpb_shape in = builder->nodes[input].shape;
+    const uint32_t positions = in.h * in.w, rows = args->rows ? args->rows : positions;
+    if (rows < positions)
+        return dpb_graph_builder_refuse(builder, DPB_USAGE, name,
+                                        "has %u rows for %u positions; take shorter sequences",
+                                        rows, positions);
+    struct dpb_tensor *table =
+        dpb_graph_append_tensor(builder, "weight", 2, (const uint32_t[]){rows, in.c});
+    if (!table)
+        return DPB_NONE;
+    table->decays = args->decays;
+    table->init_stddev = args->init_stddev > 0.0 ? args->init_stddev : 0.02;
+    node->weight = builder->graph->n_tensors - 1;
+    return dpb_graph_keep_shape(builder, input);
+}
+
+uint32_t dpb_graph_add_prepend(struct dpb_graph_builder *builder, const char *name, uint32_t input)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_PREPEND, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    const struct dpb_shape in = builder->nodes[input].shape;
+    struct dpb_tensor *token = dpb_graph_append_tensor(builder, "weight", 1, &in.c);
+    if (!token)
+        return DPB_NONE;
+    token->init_stddev = 0.02;
+    node->weight = builder->graph->n_tensors - 1;
+    return dpb_graph_end_node(builder, in.c, 1, 1 + in.h * in.w);
+}
