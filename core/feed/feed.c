@@ -77,7 +77,8 @@ static uint32_t slots_of(const struct dpb_feed_args *args)
  * than there are numbers for. */
 static bool slot_layout(const struct dpb_feed_args *args, uint64_t part[3], uint64_t *ring_bytes)
 {
-    uint64_t unit[3] = {dpb_sample_bytes(&args->info.format), sizeof(uint64_t), sizeof(int32_t)};
+    uint64_t unit[3] = {dpb_sample_bytes(&args->info.format), sizeof(uint64_t),
+                        dpb_sample_labels(&args->info.format) * sizeof(int32_t)};
     if (args->pool.samples)
         unit[0] = sizeof(uint32_t);
     uint64_t sum = 0;
@@ -147,8 +148,26 @@ static dpb_status get_samples(const struct dpb_feed *feed, struct slot *slot)
                                 slot->valid, slot->samples, slot->labels);
     for (uint32_t i = 0; i < slot->valid; i++) {
         numbers[i] = (uint32_t)(slot->indices[i] % args->pool.n);
-        slot->labels[i] = args->pool.labels[numbers[i]];
+        slot->labels[i] = args->pool.labels[numbers[i]]; /* of images: one each */
     }
+    return DPB_OK;
+}
+
+/* A device uses labels and ids as indices. Negative ones are large here. What is not valid gets
+ * those of class 0: it may be computed, too. */
+static dpb_status check_numbers(const struct dpb_feed *feed, const struct slot *slot,
+                                int32_t *numbers, const char *what)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    const uint64_t each = dpb_sample_labels(&args->info.format), n = slot->valid * each;
+    for (uint64_t i = 0; i < n; i++)
+        if ((uint32_t)numbers[i] >= args->info.nclass)
+            return dpb_fail(DPB_DATA,
+                            "data '%s': sample %" PRIu64 " has %s %" PRId32
+                            ", but the classes are 0 to %" PRIu32,
+                            args->name, slot->indices[i / each], what, numbers[i],
+                            args->info.nclass - 1);
+    memset(numbers + n, 0, (args->batch * each - n) * sizeof *numbers);
     return DPB_OK;
 }
 
@@ -158,14 +177,9 @@ static dpb_status fill(const struct dpb_feed *feed, uint64_t number, struct slot
     const struct dpb_feed_args *args = &feed->args;
     choose(feed, number, slot);
     DPB_TRY(get_samples(feed, slot));
-    /* A device uses labels as indices. Negative ones are large here. */
-    for (uint32_t i = 0; i < slot->valid; i++) {
-        if ((uint32_t)slot->labels[i] >= args->info.nclass)
-            return dpb_fail(DPB_DATA,
-                            "data '%s': sample %" PRIu64 " has label %" PRId32
-                            ", but the classes are 0 to %" PRIu32,
-                            args->name, slot->indices[i], slot->labels[i], args->info.nclass - 1);
-    }
+    DPB_TRY(check_numbers(feed, slot, slot->labels, "label"));
+    if (args->info.format.type == DPB_INT32)
+        return check_numbers(feed, slot, slot->samples, "id");
     return DPB_OK;
 }
 

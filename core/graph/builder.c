@@ -339,13 +339,17 @@ static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *
     if (!dpb_graph_append_node(builder, DPB_OP_SOFTMAX_LOSS, name, &input, 1))
         return DPB_NONE;
     const struct dpb_node *logits = &builder->nodes[input];
-    if (logits->shape.c != builder->graph->nclass || logits->shape.h != 1 || logits->shape.w != 1)
+    const struct dpb_shape shape = logits->shape, samples = builder->nodes[0].shape;
+    const bool of_ids = builder->graph->n_nodes > 1 && builder->nodes[1].op == DPB_OP_EMBEDDING;
+    const bool each = of_ids && shape.h == 1 && shape.w == samples.w;
+    if (shape.c != builder->graph->nclass || !(each || (!of_ids && shape.h == 1 && shape.w == 1)))
         return dpb_graph_builder_refuse(
             builder, DPB_USAGE, name,
-            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class", logits->name,
-            logits->shape.c, logits->shape.h, logits->shape.w, builder->graph->nclass);
+            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class%s", logits->name,
+            shape.c, shape.h, shape.w, builder->graph->nclass,
+            of_ids ? " at each position of the samples" : "");
     builder->ended = true;
-    return dpb_graph_end_node(builder, 1, 1, 1);
+    return dpb_graph_end_node(builder, 1, shape.h, shape.w);
 }
 
 static double fan_in(const struct dpb_tensor *weight)
@@ -441,6 +445,8 @@ const struct dpb_graph_ops dpb_graph_builder_ops = {
     .dropout = add_dropout,
     .lrn = add_lrn,
     .shortcut = add_shortcut,
+    .embedding = dpb_graph_add_embedding,
+    .tied = dpb_graph_add_tied,
     .layer_norm = dpb_graph_add_layer_norm,
     .gelu = dpb_graph_add_gelu,
     .attention = dpb_graph_add_attention,

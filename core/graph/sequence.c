@@ -1,6 +1,52 @@
 /* sequence.c - see sequence.h. */
 #include "graph/sequence.h"
 
+enum { MOST_IDS = 1 << 24 /* which fp32 holds exactly: device reference */ };
+
+uint32_t dpb_graph_add_embedding(struct dpb_graph_builder *builder, const char *name,
+                                 uint32_t input, uint32_t channels)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_EMBEDDING, name, &input, 1);
+    const uint32_t nclass = builder->graph->nclass;
+    if (!node)
+        return DPB_NONE;
+    const struct dpb_shape in = builder->nodes[input].shape;
+    if (input != 0 || in.c != 1 || in.h != 1 || nclass > MOST_IDS)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "reads '%s' of %ux%ux%u for %u classes; it needs the samples, {1, 1, length} ids of at "
+            "most %d classes",
+            builder->nodes[input].name, in.c, in.h, in.w, nclass, MOST_IDS);
+    struct dpb_tensor *rows =
+        dpb_graph_append_tensor(builder, "weight", 2, (const uint32_t[]){nclass, channels});
+    if (!rows)
+        return DPB_NONE;
+    rows->decays = true;
+    rows->init_stddev = 0.02;
+    node->weight = builder->graph->n_tensors - 1;
+    return dpb_graph_end_node(builder, channels, 1, in.w);
+}
+
+uint32_t dpb_graph_add_tied(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                            uint32_t embedding)
+{
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_CONV, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    const struct dpb_shape in = builder->nodes[input].shape;
+    struct dpb_node *with = embedding < builder->graph->n_nodes ? &builder->nodes[embedding] : NULL;
+    if (!with || with->op != DPB_OP_EMBEDDING || with->tied || with->shape.c != in.c)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "takes the weight of an embedding of %u channels that nothing else takes", in.c);
+    with->tied = node->tied = true;
+    node->weight = with->weight;
+    node->groups = 1;
+    node->window = (struct dpb_window){.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1};
+    node->macs = builder->tensors[node->weight].n_elements * ((uint64_t)in.h * in.w);
+    return dpb_graph_end_node(builder, builder->graph->nclass, in.h, in.w);
+}
+
 uint32_t dpb_graph_add_layer_norm(struct dpb_graph_builder *builder, const char *name,
                                   uint32_t input, double epsilon)
 {

@@ -6,6 +6,10 @@
 
 #include "graph/parts.h"
 
+uint32_t dpb_graph_add_embedding(struct dpb_graph_builder *builder, const char *name,
+                                 uint32_t input, uint32_t channels);
+uint32_t dpb_graph_add_tied(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                            uint32_t embedding);
 uint32_t dpb_graph_add_layer_norm(struct dpb_graph_builder *builder, const char *name,
                                   uint32_t input, double epsilon);
 uint32_t dpb_graph_add_gelu(struct dpb_graph_builder *builder, const char *name, uint32_t input,

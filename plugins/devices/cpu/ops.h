@@ -31,6 +31,8 @@ dpb_status cpu_dropout_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_dropout_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_gelu_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_gelu_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_embedding_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_embedding_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_layer_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_layer_norm_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_attention_forward(struct program *p, const struct dpb_node *node);

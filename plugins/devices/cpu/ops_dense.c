@@ -120,8 +120,13 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
 {
     struct tensor *dy, *dw;
     DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y_transposed, &dy));
-    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, d->core_w,
-                            &dw));
+    if (node->tied) { /* until the embedding's turn, which adds it to its own */
+        DPB_TRY(cpu_tensor(p, d->core_w, &p->tied));
+        dw = p->tied;
+    } else {
+        DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset,
+                                d->core_w, &dw));
+    }
     return multiply(p, "backward weights", dy, cpu_plan(p, node)->flattened, NULL, dw,
                     p->attributes);
 }

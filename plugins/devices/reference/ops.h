@@ -31,7 +31,7 @@ struct ref_call {
     const struct dpb_shape *in; /* of each input */
     const double *const *x;     /* activation of each input */
     double *const *dx;          /* gradient by each input; NULL entries: not wanted */
-    double *y;                  /* forward: the activation. The loss has one element a sample */
+    double *y;                  /* forward: the activation. The loss has one element a label */
     const double *dy;           /* backward: the gradient by y */
 
     const double *weight, *bias; /* NULL: the node has none */
