@@ -8,10 +8,12 @@
  *
  * so that a network can learn the classes and training can be seen to work. uint8 samples hold it
  * in steps of 1/64. Where the model reads ids, three of four follow from the one before: id * 5 + 7
- * modulo the classes; the others are any. Numbers come from Philox by sample and element (random.h): they depend on the
- * seed alone. Only `distinct` samples of each split are generated; further ones repeat them, so
- * that fetch is a copy. The training set's are made in open, the test set's when it is first asked
- * for one: most runs never do, and many workers are ready the sooner.
+ * modulo the classes; the others are any.
+ *
+ * Numbers come from Philox by sample and element (random.h): they depend on the seed alone. Only
+ * `distinct` samples of each split are generated; further ones repeat them. So fetch is a copy. The
+ * training set's are made in open, the test set's when it is first asked for one: most runs never
+ * do, and many workers are ready the sooner.
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -715,7 +715,7 @@ TEST(test_a_batch_of_ids_that_is_not_full_has_class_0)
     dpb_feed_destroy(feed);
 }
 
-/* Batches are numbers then; the labels are those of each position, and the pool's ids are checked. */
+/* Batches are numbers then; each position has its label, and the pool's ids are checked. */
 TEST(test_a_pool_of_ids)
 {
     enum { POOL = 5 };

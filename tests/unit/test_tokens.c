@@ -239,8 +239,8 @@ TEST(test_length_and_vocabulary)
 
 /* ---- directories --------------------------------------------------------------------------- */
 
-/* In the order of the bytes of their names, without hidden files and directories; files that have no
- * window lie before, between and behind the others. */
+/* In the order of the bytes of their names, without hidden files and directories. Files that have
+ * no window lie before, between and behind the others. */
 TEST(test_a_directory)
 {
     mkdir(place("shelf"), 0700);
