@@ -228,7 +228,7 @@ TEST(test_ids_and_the_next_ones)
     static const uint32_t classes[] = {2, 256, 50257, 1 << 30};
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         struct source source = open_ids(5, classes[i], "data.distinct=30");
-        int n_next = 0;
+        int n_next = 0, n_last = 0; /* that follow by the formula: all, and the last labels */
         for (uint64_t k = 0; k < 30; k++) {
             const struct sequence s = sequence_of(&source, k < 15 ? DPB_TRAIN : DPB_TEST, k);
             assert_memory_not_equal(s.ids + 100, s.ids + 356, 100 * sizeof *s.ids);
@@ -237,9 +237,13 @@ TEST(test_ids_and_the_next_ones)
                 assert_in_range(s.labels[at], 0, classes[i] - 1);
                 if (at + 1 < LENGTH)
                     assert_int_equal(s.labels[at], s.ids[at + 1]);
-                n_next += s.labels[at] == (int32_t)((s.ids[at] * INT64_C(5) + 7) % classes[i]);
+                const bool follows =
+                    s.labels[at] == (int32_t)((s.ids[at] * INT64_C(5) + 7) % classes[i]);
+                n_next += follows;
+                n_last += follows && at + 1 == LENGTH;
             }
         }
+        assert_in_range(n_last, 12, 30);
         /* Three of four, and those that any are by chance; within six standard deviations. */
         const double n = 30.0 * LENGTH, wanted = 0.75 + 0.25 / classes[i];
         assert_true(fabs(n_next / n - wanted) < 6 * sqrt(wanted * (1 - wanted) / n));
