@@ -75,7 +75,7 @@ TEST(test_refused)
 /* ---- what does not ------------------------------------------------------------------------- */
 
 static const struct mistake {
-    const char *plugin, *from, *to, *words[3];
+    const char *plugin, *from, *to, *words[4];
 } mistakes[] = {
     {"data/tokens",
      "shape = {1, 1, source->length}",
@@ -108,12 +108,12 @@ static const struct mistake {
      {"FAILED   description", "ids of tokens in an input of 1 x 2 x 10; 1 x 1 x length"}},
     {"models/gpt",
      ".rows = (uint32_t)of->context",
-     ".rows = g->shape(b, embedding).w < 10 ? 1 : 10",
+     ".rows = g->shape(b, g->input(b)).w < 10 ? 1 : 10",
      {"FAILED   other classes and lengths", "has 1 rows for 6 positions"}},
     {"models/gpt",
-     "&positions);\n",
-     "&positions);\n    g->embedding(b, \"idle\", g->input(b), 3);\n",
-     {"FAILED   "}},
+     "{DPB_INITIAL_NORMAL, stddev}",
+     "{DPB_INITIAL_NORMAL, 0 * stddev}",
+     {"FAILED   gradients", "is 0 in every element: the loss does not depend on it"}},
 };
 
 /* A plugin's file of the tree with one mistake, in mistake/. */
