@@ -161,16 +161,17 @@ static void generate_ids(const struct synthetic *source, uint32_t number, int32_
 {
     const uint32_t length = source->info.format.shape.w, nclass = source->info.nclass;
     uint32_t words[BLOCK], id = 0;
-    for (uint32_t i = 0; i <= length; i++) {
-        if (i % BLOCK == 0)
-            random_block(source->seed, number, i, words);
-        const uint32_t word = words[i % BLOCK];
-        const uint32_t any = (uint32_t)((uint64_t)(word << 2) * nclass >> 32);
-        id = i > 0 && word >> 30 != 0 ? (uint32_t)(((uint64_t)id * 5 + 7) % nclass) : any;
-        if (i < length)
-            ids[i] = (int32_t)id;
-        if (i > 0)
-            labels[i - 1] = (int32_t)id;
+    for (uint32_t at = 0; at <= length; at += BLOCK) {
+        random_block(source->seed, number, at, words);
+        for (uint32_t i = at; i <= length && i - at < BLOCK; i++) {
+            const uint32_t word = words[i - at];
+            const uint32_t any = (uint32_t)((uint64_t)(word << 2) * nclass >> 32);
+            id = i > 0 && word >> 30 != 0 ? (uint32_t)(((uint64_t)id * 5 + 7) % nclass) : any;
+            if (i < length)
+                ids[i] = (int32_t)id;
+            if (i > 0)
+                labels[i - 1] = (int32_t)id;
+        }
     }
 }
 
