@@ -142,44 +142,71 @@ static void choose(const struct dpb_feed *feed, uint64_t number, struct slot *sl
 static dpb_status get_samples(const struct dpb_feed *feed, struct slot *slot)
 {
     const struct dpb_feed_args *args = &feed->args;
+    const uint32_t each = dpb_sample_labels(&args->info.format);
     uint32_t *numbers = slot->samples;
     if (!args->pool.samples)
         return args->ops->fetch(args->source, args->split, slot->place.epoch, slot->indices,
                                 slot->valid, slot->samples, slot->labels);
     for (uint32_t i = 0; i < slot->valid; i++) {
         numbers[i] = (uint32_t)(slot->indices[i] % args->pool.n);
-        slot->labels[i] = args->pool.labels[numbers[i]]; /* of images: one each */
+        memcpy(slot->labels + (size_t)i * each, args->pool.labels + (size_t)numbers[i] * each,
+               each * sizeof *slot->labels);
     }
     return DPB_OK;
 }
 
-/* A device uses labels and ids as indices. Negative ones are large here. What is not valid gets
- * those of class 0: it may be computed, too. */
-static dpb_status check_numbers(const struct dpb_feed *feed, const struct slot *slot,
-                                int32_t *numbers, const char *what)
+/* A device uses labels and ids as indices. Negative ones are large here. */
+static dpb_status check_numbers(const struct dpb_feed *feed, uint64_t index, const int32_t *numbers,
+                                uint64_t n, const char *what)
 {
     const struct dpb_feed_args *args = &feed->args;
-    const uint64_t each = dpb_sample_labels(&args->info.format), n = slot->valid * each;
     for (uint64_t i = 0; i < n; i++)
         if ((uint32_t)numbers[i] >= args->info.nclass)
             return dpb_fail(DPB_DATA,
                             "data '%s': sample %" PRIu64 " has %s %" PRId32
                             ", but the classes are 0 to %" PRIu32,
-                            args->name, slot->indices[i / each], what, numbers[i],
-                            args->info.nclass - 1);
-    memset(numbers + n, 0, (args->batch * each - n) * sizeof *numbers);
+                            args->name, index, what, numbers[i], args->info.nclass - 1);
     return DPB_OK;
+}
+
+/* The ids of sample `i` of the slot; NULL: the samples are images. */
+static const int32_t *ids_of(const struct dpb_feed *feed, const struct slot *slot, uint32_t i)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    const uint64_t n = dpb_shape_elements(args->info.format.shape);
+    if (args->info.format.type != DPB_INT32)
+        return NULL;
+    return args->pool.samples
+               ? (const int32_t *)args->pool.samples + n * ((const uint32_t *)slot->samples)[i]
+               : (const int32_t *)slot->samples + n * i;
+}
+
+/* What is not valid may be computed, too: it gets the labels and the ids of class 0. */
+static void clear_rest(const struct dpb_feed *feed, const struct slot *slot)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    const size_t n = args->batch - slot->valid, bytes = dpb_sample_bytes(&args->info.format);
+    const uint32_t each = dpb_sample_labels(&args->info.format);
+    memset(slot->labels + (size_t)slot->valid * each, 0, n * each * sizeof *slot->labels);
+    if (args->info.format.type == DPB_INT32 && !args->pool.samples)
+        memset((char *)slot->samples + slot->valid * bytes, 0, n * bytes);
 }
 
 /* Without the lock: the slot is this thread's until it is said to be filled. */
 static dpb_status fill(const struct dpb_feed *feed, uint64_t number, struct slot *slot)
 {
     const struct dpb_feed_args *args = &feed->args;
+    const uint32_t each = dpb_sample_labels(&args->info.format);
     choose(feed, number, slot);
     DPB_TRY(get_samples(feed, slot));
-    DPB_TRY(check_numbers(feed, slot, slot->labels, "label"));
-    if (args->info.format.type == DPB_INT32)
-        return check_numbers(feed, slot, slot->samples, "id");
+    for (uint32_t i = 0; i < slot->valid; i++) {
+        const int32_t *ids = ids_of(feed, slot, i), *labels = slot->labels + (size_t)i * each;
+        DPB_TRY(check_numbers(feed, slot->indices[i], labels, each, "label"));
+        if (ids)
+            DPB_TRY(check_numbers(feed, slot->indices[i], ids,
+                                  dpb_shape_elements(args->info.format.shape), "id"));
+    }
+    clear_rest(feed, slot);
     return DPB_OK;
 }
 

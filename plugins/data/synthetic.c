@@ -8,10 +8,12 @@
  *
  * so that a network can learn the classes and training can be seen to work. uint8 samples hold it
  * in steps of 1/64. Where the model reads ids, three of four follow from the one before: id * 5 + 7
- * modulo the classes; the others are any. Numbers come from Philox by sample and element (random.h): they depend on the
- * seed alone. Only `distinct` samples of each split are generated; further ones repeat them, so
- * that fetch is a copy. The training set's are made in open, the test set's when it is first asked
- * for one: most runs never do, and many workers are ready the sooner.
+ * modulo the classes; the others are any.
+ *
+ * Numbers come from Philox by sample and element (random.h): they depend on the seed alone. Only
+ * `distinct` samples of each split are generated; further ones repeat them. So fetch is a copy. The
+ * training set's are made in open, the test set's when it is first asked for one: most runs never
+ * do, and many workers are ready the sooner.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -159,16 +161,17 @@ static void generate_ids(const struct synthetic *source, uint32_t number, int32_
 {
     const uint32_t length = source->info.format.shape.w, nclass = source->info.nclass;
     uint32_t words[BLOCK], id = 0;
-    for (uint32_t i = 0; i <= length; i++) {
-        if (i % BLOCK == 0)
-            random_block(source->seed, number, i, words);
-        const uint32_t word = words[i % BLOCK];
-        const uint32_t any = (uint32_t)((uint64_t)(word << 2) * nclass >> 32);
-        id = i > 0 && word >> 30 != 0 ? (uint32_t)(((uint64_t)id * 5 + 7) % nclass) : any;
-        if (i < length)
-            ids[i] = (int32_t)id;
-        if (i > 0)
-            labels[i - 1] = (int32_t)id;
+    for (uint32_t at = 0; at <= length; at += BLOCK) {
+        random_block(source->seed, number, at, words);
+        for (uint32_t i = at; i <= length && i - at < BLOCK; i++) {
+            const uint32_t word = words[i - at];
+            const uint32_t any = (uint32_t)((uint64_t)(word << 2) * nclass >> 32);
+            id = i > 0 && word >> 30 != 0 ? (uint32_t)(((uint64_t)id * 5 + 7) % nclass) : any;
+            if (i < length)
+                ids[i] = (int32_t)id;
+            if (i > 0)
+                labels[i - 1] = (int32_t)id;
+        }
     }
 }
 

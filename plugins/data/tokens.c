@@ -186,7 +186,9 @@ static dpb_status add_directory(struct set *set, const char *path)
         const bool fits = length > 0 && (size_t)length < sizeof whole;
         if (result == DPB_OK && !fits)
             result = host->fail(DPB_USAGE, "%s: a name in it is too long", path);
-        if (result == DPB_OK && stat(whole, &status) == 0 && S_ISREG(status.st_mode))
+        if (result == DPB_OK && stat(whole, &status) != 0)
+            result = host->fail(DPB_DATA, "%s: cannot be opened: %s", whole, strerror(errno));
+        else if (result == DPB_OK && S_ISREG(status.st_mode))
             result = add_file(set, whole);
         free(entries[i]);
     }

@@ -18,8 +18,8 @@ typedef enum dpb_split { DPB_TRAIN, DPB_TEST } dpb_split;
 typedef enum dpb_sample_order { DPB_CHW, DPB_HWC } dpb_sample_order;
 
 /* How a sample lies in memory. The device computes value * scale[c] + offset[c]; no scale
- * is 0. A sample of DPB_INT32 is {1, 1, length}: ids of tokens in [0, nclass), and each position has
- * a label. Scale and offset mean nothing there. */
+ * is 0. A sample of DPB_INT32 is {1, 1, length}: ids of tokens in [0, nclass). There each position
+ * has a label. Scale and offset mean nothing there. */
 struct dpb_sample_format {
     struct dpb_shape shape;
     dpb_dtype type; /* DPB_UINT8, DPB_FP32 or DPB_INT32 */
@@ -90,7 +90,8 @@ struct dpb_data_ops {
     dpb_status (*open)(const void *options, const struct dpb_data_request *request, void **source,
                        struct dpb_data_info *info);
     /* Writes `n` samples, those of `indices`, to `samples` (tight, in the format of info) and their
-     * labels (dpb_sample_labels of each). Called by several threads at once; may block on input; must not allocate by habit. */
+     * labels (dpb_sample_labels of each). Called by several threads at once; may block on input;
+     * must not allocate by habit. */
     dpb_status (*fetch)(void *source, dpb_split split, uint64_t epoch, const uint64_t *indices,
                         uint32_t n, void *samples, int32_t *labels);
     void (*close)(void *source); /* accepts NULL */
