@@ -72,7 +72,7 @@ static dpb_status reference_outcome(const struct dpb_session *s, const struct dp
     return status;
 }
 
-/* Where logits are rounded to few bits, one in fifty labels may change places with its neighbour. */
+/* Where logits are rounded to few bits, one in fifty labels may change places with another. */
 static bool is_off(const struct dpb_session *s, uint32_t count, uint32_t want)
 {
     const bool rounds = s->precision != DPB_PRECISION_FP32 && s->precision != DPB_PRECISION_FP64;

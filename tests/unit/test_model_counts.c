@@ -247,7 +247,8 @@ static uint64_t inception3_macs(uint64_t nclass, uint64_t a, uint64_t b)
 }
 
 /* Twelve blocks of transformers and their patches: each position has qkv, projection and two dense
- * layers of four times the width; each pair of positions a product with a key and one with a value. */
+ * layers of four times the width; each pair of positions has a product with a key and one with a
+ * value. */
 static uint64_t vit_macs(uint64_t nclass, uint64_t width, uint64_t patch)
 {
     const uint64_t side = 224 / patch, length = side * side + 1;
@@ -255,7 +256,7 @@ static uint64_t vit_macs(uint64_t nclass, uint64_t width, uint64_t patch)
     return conv(side, width, patch, 3) + 12 * block + nclass * width;
 }
 
-/* The same of causal ones, where a position sees itself and those before it, and has a classifier. */
+/* The same of causal ones: a position sees itself and those before it, and has a classifier. */
 static uint64_t gpt_macs(uint64_t nclass, uint64_t width, uint64_t layers)
 {
     const uint64_t length = 1024, pairs = length * (length + 1) / 2;

@@ -13,9 +13,9 @@
  * 5e-2. `dpbench conform` checks both.
  *
  * Terms of attention: a probability p_ij errs, relative to itself, as its score and the logarithm
- * of the sum of all exponentials do. So terms with p_ij count 1 + s_ij + sum_k p_ik s_ik times, s_ij
- * = scale sum_c |q_ic k_jc|, and in backward's ds_ij = p_ij (dp_ij - d_i) both parts count. Narrow
- * precisions may round P and dS. docs/models.md has the formulas.
+ * of the sum of all exponentials do. So terms with p_ij count 1 + s_ij + sum_k p_ik s_ik times,
+ * where s_ij = scale sum_c |q_ic k_jc|, and in backward's ds_ij = p_ij (dp_ij - d_i) both parts
+ * count. Narrow precisions may round P and dS. docs/models.md has the formulas.
  */
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H
@@ -125,8 +125,8 @@ struct dpb_pass {
 
 struct dpb_outcome {
     double loss; /* mean over the labels of the valid samples */
-    /* Labels of valid samples that have the largest logit, and one of the five largest. The first of
-     * equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
+    /* Labels of valid samples that have the largest logit, and one of the five largest. The first
+     * of equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
      * logit is NaN counts as neither. */
     uint32_t correct, in_top5;
 };

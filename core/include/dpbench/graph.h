@@ -238,8 +238,8 @@ struct dpb_graph_ops {
                           const struct dpb_attention_args *args);
     uint32_t (*positions)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                           const struct dpb_positions_args *args);
-    /* The model's samples are ids (struct dpb_model_info): `input` is the input node. Weights decay,
-     * and begin with standard deviation 0.02. */
+    /* The model's samples are ids (struct dpb_model_info): `input` is the input node. Weights
+     * decay, and begin with standard deviation 0.02. */
     uint32_t (*embedding)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                           uint32_t channels);
     /* A 1 x 1 convolution to the classes, without bias, by the weight of `embedding`. */

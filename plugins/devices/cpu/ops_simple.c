@@ -1,6 +1,6 @@
 /*
- * ops_simple.c - relu, gelu, add, concat: forward is one primitive; backward takes existing tensors where
- * they are enough.
+ * ops_simple.c - relu, gelu, add, concat: forward is one primitive; backward takes existing tensors
+ * where they are enough.
  */
 #include <stdlib.h>
 
