@@ -232,9 +232,9 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
 }
 
 /* Of families of dpbench's models, those that take seconds. */
-static const char *const families[] = {"tiny",           "lenet",       "alexnet_cifar10",
-                                       "cifar_cnn",      "vgg16_cifar", "resnet20",
-                                       "densenet40_k12", "googlenet",   "mobilenet_v1"};
+static const char *const families[] = {"tiny",         "lenet",    "alexnet_cifar10", "cifar_cnn",
+                                       "vgg16_cifar",  "resnet20", "densenet40_k12",  "googlenet",
+                                       "mobilenet_v1", "vit"};
 
 static dpb_status try_model(const struct dpb_plugin *device, const void *options,
                             const struct dpb_device_ops *reference, const char *name,
@@ -373,6 +373,18 @@ static dpb_status conform_plugin(const struct dpb_plugin *plugin, const struct d
     return DPB_OK;
 }
 
+/* The settings are of the plugin's own options, and another plugin of its file has some. Those of a
+ * communicator and of a device are of jobs and models, too. */
+static bool is_left_out(const struct dpb_plugin_row *row, const struct dpb_plugin_row *rows,
+                        size_t n_rows, const struct dpb_config *config)
+{
+    bool others = false;
+    for (size_t i = 0; i < n_rows; i++)
+        others |= strcmp(rows[i].path, row->path) == 0 && rows[i].plugin && rows[i].plugin->options;
+    return config->n_settings > 0 && row->kind != DPB_PLUGIN_COMM &&
+           row->kind != DPB_PLUGIN_DEVICE && !row->plugin->options && others;
+}
+
 /* All plugins of the file. */
 static dpb_status conform_file(const char *path, const struct dpb_config *config)
 {
@@ -384,6 +396,11 @@ static dpb_status conform_file(const char *path, const struct dpb_config *config
         if (strcmp(rows[i].path, path) != 0)
             continue;
         n++;
+        if (rows[i].plugin && is_left_out(&rows[i], rows, n_rows, config)) {
+            printf("%s %s: left out: it has no options\n", dpb_plugin_kind_name[rows[i].kind],
+                   rows[i].plugin->name);
+            continue;
+        }
         status = rows[i].plugin ? conform_plugin(rows[i].plugin, config)
                                 : dpb_fail(DPB_UNSUPPORTED, "%s: %s", path, rows[i].reason);
     }

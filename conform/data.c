@@ -14,6 +14,7 @@
 #include "dpbench/random.h"
 
 enum { SAMPLES = 64, THREADS = 4, ROUNDS = 8 };
+enum { LENGTH = 48 }; /* ids of a sample */
 /* Fill buffers before a fetch, the first and later ones: bytes that fetch leaves out differ. */
 enum { CANARY = 0xa5, CANARY_AGAIN = 0x5a };
 
@@ -26,6 +27,7 @@ struct subject {
     void *source;
     struct dpb_data_info info;
     size_t sample_bytes;
+    uint32_t n_labels; /* of a sample */
 };
 
 /* Samples of a split as they were fetched first, one by one. */
@@ -36,8 +38,23 @@ struct samples {
     uint32_t n;
     uint64_t indices[SAMPLES];
     unsigned char *bytes;
-    int32_t labels[SAMPLES];
+    int32_t *labels;
 };
+
+static dpb_status allocate(struct samples *samples)
+{
+    const struct subject *subject = samples->subject;
+    samples->bytes = malloc(SAMPLES * subject->sample_bytes);
+    samples->labels = malloc(SAMPLES * sizeof *samples->labels * subject->n_labels);
+    return samples->bytes && samples->labels ? DPB_OK
+                                             : dpb_fail(DPB_NO_MEMORY, "no memory for samples");
+}
+
+static void release(struct samples *samples)
+{
+    free(samples->bytes);
+    free(samples->labels);
+}
 
 static dpb_status open_source(struct subject *subject)
 {
@@ -45,70 +62,134 @@ static dpb_status open_source(struct subject *subject)
                               &subject->info);
 }
 
+/* A source of text refuses the request of a model of images. */
+static dpb_status open_any(struct subject *subject)
+{
+    const dpb_status status = open_source(subject);
+    if (status != DPB_UNSUPPORTED)
+        return status;
+    char refusal[1024];
+    snprintf(refusal, sizeof refusal, "%s", dpb_first_error(NULL));
+    dpb_first_error_clear();
+    const struct dpb_data_request images = subject->request;
+    subject->request.shape = (struct dpb_shape){1, 1, LENGTH};
+    subject->request.nclass = 256;
+    subject->request.ids = true;
+    const dpb_status of_ids = open_source(subject);
+    if (of_ids != DPB_UNSUPPORTED)
+        return of_ids;
+    subject->request = images;
+    dpb_first_error_clear();
+    return dpb_fail(DPB_UNSUPPORTED, "%s", refusal);
+}
+
 static dpb_status check_info(struct subject *subject)
 {
     const struct dpb_sample_format *format = &subject->info.format;
     const struct dpb_shape shape = format->shape;
     subject->sample_bytes = dpb_sample_bytes(format);
+    subject->n_labels = dpb_sample_labels(format);
     if (shape.c == 0 || shape.c > DPB_MAX_CHANNELS || shape.h == 0 || shape.w == 0)
         return dpb_fail(DPB_VERIFICATION, "info: samples of %u x %u x %u; 1 to %d channels",
                         shape.c, shape.h, shape.w, DPB_MAX_CHANNELS);
-    if (format->type != DPB_UINT8 && format->type != DPB_FP32)
+    if (subject->request.ids != (format->type == DPB_INT32))
+        return dpb_fail(DPB_VERIFICATION, "info: the samples' type is %s; %s",
+                        dpb_dtype_name(format->type),
+                        subject->request.ids ? "the request is of ids (int32)"
+                                             : "the request is of images (uint8 or fp32)");
+    if (format->type != DPB_UINT8 && format->type != DPB_FP32 && format->type != DPB_INT32)
         return dpb_fail(DPB_VERIFICATION, "info: the samples' type is neither uint8 nor fp32");
+    if (format->type == DPB_INT32 && (shape.c != 1 || shape.h != 1))
+        return dpb_fail(DPB_VERIFICATION,
+                        "info: samples of ids are %u x %u x %u; 1 x 1 x length are wanted", shape.c,
+                        shape.h, shape.w);
     if (subject->info.nclass < 2)
         return dpb_fail(DPB_VERIFICATION, "info: %u classes", subject->info.nclass);
     if (subject->info.n_samples[DPB_TRAIN] == 0)
         return dpb_fail(DPB_VERIFICATION, "info: no training samples");
-    for (uint32_t c = 0; c < shape.c; c++)
+    for (uint32_t c = 0; format->type != DPB_INT32 && c < shape.c; c++)
         if (!isfinite(format->scale[c]) || format->scale[c] == 0 || !isfinite(format->offset[c]))
             return dpb_fail(DPB_VERIFICATION, "info: scale %g and offset %g of channel %u",
                             (double)format->scale[c], (double)format->offset[c], c);
     return DPB_OK;
 }
 
-/* Fetches into the middle of a larger buffer, full of `fill`, whose ends must stay so. */
+/* Memory between two guards, all of it full of one byte. */
+enum { GUARD = 64 };
+
+static unsigned char *guard(size_t n_bytes, unsigned char fill)
+{
+    unsigned char *guarded = malloc(n_bytes + 2 * GUARD);
+    if (guarded)
+        memset(guarded, fill, n_bytes + 2 * GUARD);
+    return guarded;
+}
+
+static bool is_intact(const unsigned char *guarded, size_t n_bytes, unsigned char fill)
+{
+    bool intact = true;
+    for (size_t i = 0; i < GUARD; i++)
+        intact &= guarded[i] == fill && guarded[GUARD + n_bytes + i] == fill;
+    return intact;
+}
+
+/* Fetches into the middle of larger buffers, full of `fill`, whose ends must stay so. */
 static dpb_status fetch(const struct samples *samples, const uint64_t *indices, uint32_t n,
                         unsigned char fill, unsigned char *bytes, int32_t *labels)
 {
-    enum { GUARD = 64 };
     const struct subject *subject = samples->subject;
     const size_t n_bytes = n * subject->sample_bytes;
-    unsigned char *guarded = malloc(n_bytes + 2 * GUARD);
-    int32_t guarded_labels[SAMPLES + 2];
-    if (!guarded)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", n);
-    memset(guarded, fill, n_bytes + 2 * GUARD);
-    memset(guarded_labels, fill, sizeof guarded_labels);
-    const int32_t canary = guarded_labels[0];
-    dpb_status status = subject->ops->fetch(subject->source, samples->split, samples->epoch,
-                                            indices, n, guarded + GUARD, guarded_labels + 1);
-    bool intact = guarded_labels[0] == canary && guarded_labels[n + 1] == canary;
-    for (size_t i = 0; i < GUARD; i++)
-        intact &= guarded[i] == fill && guarded[GUARD + n_bytes + i] == fill;
-    memcpy(bytes, guarded + GUARD, n_bytes);
-    memcpy(labels, guarded_labels + 1, n * sizeof *labels);
+    const size_t n_labels = (size_t)n * subject->n_labels, label_bytes = n_labels * sizeof *labels;
+    unsigned char *guarded = guard(n_bytes, fill), *guarded_labels = guard(label_bytes, fill);
+    dpb_status status = DPB_OK;
+    if (!guarded || !guarded_labels)
+        status = dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", n);
+    DPB_THEN(status, subject->ops->fetch(subject->source, samples->split, samples->epoch, indices,
+                                         n, guarded + GUARD, (int32_t *)(guarded_labels + GUARD)));
+    if (status == DPB_OK) {
+        memcpy(bytes, guarded + GUARD, n_bytes);
+        memcpy(labels, guarded_labels + GUARD, label_bytes);
+        if (!is_intact(guarded, n_bytes, fill) || !is_intact(guarded_labels, label_bytes, fill))
+            status = dpb_fail(DPB_VERIFICATION,
+                              "fetch of %u samples wrote outside of their %zu bytes or %zu labels",
+                              n, n_bytes, n_labels);
+    }
     free(guarded);
-    DPB_TRY(status);
-    return intact ? DPB_OK
-                  : dpb_fail(DPB_VERIFICATION,
-                             "fetch of %u samples wrote outside of their %zu bytes or %u labels", n,
-                             n_bytes, n);
+    free(guarded_labels);
+    return status;
+}
+
+/* Labels and ids. */
+static dpb_status check_numbers(const struct samples *samples, uint32_t i, const void *numbers,
+                                const char *what)
+{
+    const uint32_t nclass = samples->subject->info.nclass;
+    for (uint32_t k = 0; k < samples->subject->n_labels; k++) {
+        int32_t number;
+        memcpy(&number, (const char *)numbers + k * sizeof number, sizeof number);
+        if (number < 0 || (uint32_t)number >= nclass)
+            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: %s %d, of %u classes",
+                            split_names[samples->split], (unsigned long long)samples->indices[i],
+                            what, number, nclass);
+    }
+    return DPB_OK;
 }
 
 static dpb_status check_sample(const struct samples *samples, uint32_t i)
 {
     const struct subject *subject = samples->subject;
-    const unsigned long long index = samples->indices[i];
-    const char *split = split_names[samples->split];
-    if (samples->labels[i] < 0 || (uint32_t)samples->labels[i] >= subject->info.nclass)
-        return dpb_fail(DPB_VERIFICATION, "%s sample %llu: label %d, of %u classes", split, index,
-                        samples->labels[i], subject->info.nclass);
+    const dpb_dtype type = subject->info.format.type;
     const uint64_t n = dpb_shape_elements(subject->info.format.shape);
-    for (uint64_t k = 0; subject->info.format.type == DPB_FP32 && k < n; k++) {
+    const unsigned char *sample = samples->bytes + i * subject->sample_bytes;
+    DPB_TRY(check_numbers(samples, i, samples->labels + (size_t)i * subject->n_labels, "label"));
+    if (type == DPB_INT32)
+        return check_numbers(samples, i, sample, "id");
+    for (uint64_t k = 0; type == DPB_FP32 && k < n; k++) {
         float value;
-        memcpy(&value, samples->bytes + i * subject->sample_bytes + k * sizeof value, sizeof value);
+        memcpy(&value, sample + k * sizeof value, sizeof value);
         if (!isfinite(value))
-            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: element %llu is %g", split, index,
+            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: element %llu is %g",
+                            split_names[samples->split], (unsigned long long)samples->indices[i],
                             (unsigned long long)k, (double)value);
     }
     return DPB_OK;
@@ -124,7 +205,8 @@ static dpb_status fetch_first(struct samples *samples)
         if (i + 1 == samples->n)
             samples->indices[i] = all - 1;
         DPB_TRY(fetch(samples, &samples->indices[i], 1, CANARY,
-                      samples->bytes + i * samples->subject->sample_bytes, &samples->labels[i]));
+                      samples->bytes + i * samples->subject->sample_bytes,
+                      samples->labels + (size_t)i * samples->subject->n_labels));
         DPB_TRY(check_sample(samples, i));
     }
     return DPB_OK;
@@ -157,23 +239,21 @@ static dpb_status refuse_change(const struct samples *samples, uint32_t i,
 /* All of them once more in one call, backwards from the first-th, must be unchanged. */
 static dpb_status check_again(const struct samples *samples, uint32_t first, const char *when)
 {
-    const size_t size = samples->subject->sample_bytes;
+    const size_t size = samples->subject->sample_bytes, n_labels = samples->subject->n_labels;
     uint64_t indices[SAMPLES];
-    int32_t labels[SAMPLES];
-    dpb_status status = DPB_OK;
-    unsigned char *bytes = malloc(samples->n * size);
-    if (!bytes)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", samples->n);
+    struct samples again = *samples;
+    dpb_status status = allocate(&again);
     for (uint32_t i = 0; i < samples->n; i++)
         indices[i] = samples->indices[(first + samples->n - i) % samples->n];
-    status = fetch(samples, indices, samples->n, CANARY_AGAIN, bytes, labels);
+    DPB_THEN(status, fetch(samples, indices, samples->n, CANARY_AGAIN, again.bytes, again.labels));
     for (uint32_t i = 0; i < samples->n && status == DPB_OK; i++) {
         const uint32_t at = (first + samples->n - i) % samples->n;
-        if (labels[i] != samples->labels[at] ||
-            memcmp(bytes + i * size, samples->bytes + at * size, size) != 0)
-            status = refuse_change(samples, at, bytes + i * size, when);
+        if (memcmp(again.labels + i * n_labels, samples->labels + at * n_labels,
+                   n_labels * sizeof *again.labels) != 0 ||
+            memcmp(again.bytes + i * size, samples->bytes + at * size, size) != 0)
+            status = refuse_change(samples, at, again.bytes + i * size, when);
     }
-    free(bytes);
+    release(&again);
     return status;
 }
 
@@ -230,12 +310,11 @@ static void try_split(struct dpb_conform *conform, const struct subject *subject
                       uint64_t epoch)
 {
     struct samples samples = {.subject = subject, .split = split, .epoch = epoch};
-    samples.bytes = malloc(SAMPLES * subject->sample_bytes);
     dpb_conform_heading(conform, "%s, epoch %llu: %llu samples", split_names[split],
                         (unsigned long long)epoch,
                         (unsigned long long)subject->info.n_samples[split]);
-    dpb_status status =
-        samples.bytes ? fetch_first(&samples) : dpb_fail(DPB_NO_MEMORY, "no memory for samples");
+    dpb_status status = allocate(&samples);
+    DPB_THEN(status, fetch_first(&samples));
     dpb_conform_trial(conform, status, "bounds");
     if (status == DPB_OK) {
         dpb_conform_trial(conform, check_again(&samples, 0, "in another order, in one call"),
@@ -244,7 +323,7 @@ static void try_split(struct dpb_conform *conform, const struct subject *subject
         dpb_conform_trial(conform, check_reopened(subject, &samples), "another worker");
     }
     dpb_conform_end(conform);
-    free(samples.bytes);
+    release(&samples);
 }
 
 /* ---- bad files ------------------------------------------------------------------------------ */
@@ -294,12 +373,11 @@ static int read_damaged(struct subject *subject, const char *file)
     dpb_status status = open_source(subject);
     DPB_THEN(status, check_info(subject));
     for (int split = 0; split < 2 && status == DPB_OK; split++) {
-        struct samples samples = {.subject = subject,
-                                  .split = (dpb_split)split,
-                                  .bytes = malloc(SAMPLES * subject->sample_bytes)};
-        if (subject->info.n_samples[split] > 0 && samples.bytes)
-            status = fetch_first(&samples);
-        free(samples.bytes);
+        struct samples samples = {.subject = subject, .split = (dpb_split)split};
+        status = allocate(&samples);
+        if (subject->info.n_samples[split] > 0)
+            DPB_THEN(status, fetch_first(&samples));
+        release(&samples);
     }
     if (status == DPB_OK || status == DPB_VERIFICATION)
         return status == DPB_OK ? TAKEN : OUT_OF_BOUNDS;
@@ -385,7 +463,7 @@ void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plug
         .ops = plugin->ops,
         .options = options,
         .request = {.shape = {3, 32, 32}, .nclass = 10, .seed = 1, .n_workers = 1}};
-    dpb_status status = open_source(&subject);
+    dpb_status status = open_any(&subject);
     dpb_conform_heading(conform, "open");
     DPB_THEN(status, check_info(&subject));
     /* Wrong options are no failure of the source. */
@@ -401,10 +479,11 @@ void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plug
         try_bad_files(conform, &subject, plugin);
     subject.ops->close(subject.source);
     subject.ops->close(NULL);
-    puts("bounds: up to 64 samples, the first and the last among them: labels below nclass, finite "
-         "values, no byte written outside\n"
-         "determinism: the same bytes in another order, in one call, from 4 threads at once, and "
-         "from another worker's source\n"
-         "bad files: refused with the file's name, or read within bounds; an empty one is refused\n"
-         "not shown: speed (`dpbench data`), sharded sources");
+    puts(
+        "bounds: up to 64 samples, the first and the last among them: labels and ids below nclass, "
+        "finite values, no byte written outside\n"
+        "determinism: the same bytes in another order, in one call, from 4 threads at once, and "
+        "from another worker's source\n"
+        "bad files: refused with the file's name, or read within bounds; an empty one is refused\n"
+        "not shown: speed (`dpbench data`), sharded sources");
 }

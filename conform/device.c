@@ -72,6 +72,14 @@ static dpb_status reference_outcome(const struct dpb_session *s, const struct dp
     return status;
 }
 
+/* Where logits are rounded to few bits, one in fifty labels may change places with another. */
+static bool is_off(const struct dpb_session *s, uint32_t count, uint32_t want)
+{
+    const bool rounds = s->precision != DPB_PRECISION_FP32 && s->precision != DPB_PRECISION_FP64;
+    const uint32_t labels = s->pass.valid * dpb_graph_labels(s->graph);
+    return (count > want ? count - want : want - count) > (rounds ? labels / 50 : 0);
+}
+
 dpb_status dpb_opcheck_loss(const struct dpb_session *s, const struct dpb_device_ops *reference,
                             double share)
 {
@@ -87,12 +95,13 @@ dpb_status dpb_opcheck_loss(const struct dpb_session *s, const struct dpb_device
         return dpb_fail(DPB_VERIFICATION, "%s, %s: loss is %.9g, should be %.9g +- %g",
                         s->graph->name, dpb_precision_name(s->precision), s->outcome.loss,
                         want.loss, bound);
-    if (!s->pass.training &&
-        (s->outcome.correct != want.correct || s->outcome.in_top5 != want.in_top5))
+    if (!s->pass.training && (is_off(s, s->outcome.correct, want.correct) ||
+                              is_off(s, s->outcome.in_top5, want.in_top5)))
         return dpb_fail(DPB_VERIFICATION,
-                        "%s, %s: %u of %u samples correct, %u in the top 5, should be %u and %u",
+                        "%s, %s: %u of %u labels correct, %u in the top 5, should be %u and %u",
                         s->graph->name, dpb_precision_name(s->precision), s->outcome.correct,
-                        s->pass.valid, s->outcome.in_top5, want.correct, want.in_top5);
+                        s->pass.valid * dpb_graph_labels(s->graph), s->outcome.in_top5,
+                        want.correct, want.in_top5);
     return DPB_OK;
 }
 

@@ -34,13 +34,18 @@ static dpb_status try_description(const struct subject *subject)
                         "describe: input is %u x %u x %u; 1 to %d channels and at least one pixel "
                         "are wanted",
                         in.c, in.h, in.w, DPB_MAX_CHANNELS);
+    if (subject->info.ids && (in.c != 1 || in.h != 1 || subject->info.any_channels))
+        return dpb_fail(DPB_VERIFICATION,
+                        "describe: ids of tokens in an input of %u x %u x %u%s; 1 x 1 x length is "
+                        "wanted",
+                        in.c, in.h, in.w, subject->info.any_channels ? " and any channels" : "");
     if (subject->info.nclass < 2 || subject->info.batch == 0)
         return dpb_fail(DPB_VERIFICATION,
                         "describe: %u classes and a batch of %u; at least 2 and 1 are wanted",
                         subject->info.nclass, subject->info.batch);
     if (memcmp(&again.input, &in, sizeof in) != 0 || again.nclass != subject->info.nclass ||
         again.batch != subject->info.batch || again.any_image != subject->info.any_image ||
-        again.any_channels != subject->info.any_channels)
+        again.any_channels != subject->info.any_channels || again.ids != subject->info.ids)
         return dpb_fail(DPB_VERIFICATION, "describe says something else the second time");
     return DPB_OK;
 }
@@ -74,8 +79,12 @@ static dpb_status try_others(const struct subject *subject)
         dpb_graph_destroy(graph);
     }
     struct dpb_shape other = subject->info.input;
-    other.h += subject->info.any_image ? 3 : 0;
-    other.w += subject->info.any_image ? 5 : 0;
+    if (subject->info.any_image && subject->info.ids) {
+        other.w = other.w / 2 + 1; /* a table of positions has rows for its own length */
+    } else if (subject->info.any_image) {
+        other.h += 3;
+        other.w += 5;
+    }
     if (subject->info.any_channels)
         other.c = other.c == 1 ? 3 : 1;
     struct dpb_graph *graph = NULL;
@@ -154,7 +163,7 @@ static dpb_status check_training(struct dpb_session *s)
 static dpb_status try_gradients(const struct subject *subject)
 {
     struct dpb_session_args args = {.ops = subject->reference,
-                                    .type = DPB_FP32,
+                                    .type = subject->info.ids ? DPB_INT32 : DPB_FP32,
                                     .order = DPB_CHW,
                                     .precision = DPB_PRECISION_FP64,
                                     .training = true};
@@ -190,7 +199,8 @@ void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plu
         dpb_conform_trial(conform, dpb_conform_promised(try_counts(&subject)),
                           "the same network twice");
         dpb_conform_trial(conform, dpb_conform_promised(try_others(&subject)),
-                          "other classes, images and channels, as described");
+                          subject.info.ids ? "other classes and lengths, as described"
+                                           : "other classes, images and channels, as described");
         dpb_conform_trial(conform, dpb_conform_promised(try_gradients(&subject)), "gradients");
     }
     dpb_conform_end(conform);

@@ -97,6 +97,84 @@ NET(shortcut)
     return g->shortcut(b, "shortcut", x, 7, 2);
 }
 
+/* Positions and channels that are no multiple of a vector; a sequence of images' pixels. */
+NET(layer_norm)
+{
+    x = g->conv(b, "conv", x, CONV(.channels = 21, .kernel_h = 3));
+    return g->layer_norm(b, "norm2", g->layer_norm(b, "norm1", x, 1e-5), 1e-3);
+}
+
+NET(gelu)
+{
+    x = g->dense(b, "fc1", x, 37, true);
+    return g->gelu(b, "tanh", g->gelu(b, "erf", x, false), true);
+}
+
+static uint32_t queries(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                        const char *name, uint32_t x, uint32_t width)
+{
+    return g->conv(b, name, x, CONV(.channels = 3 * width, .kernel_h = 1, .bias = true));
+}
+
+/* 73 positions: more than cpu takes queries at once. */
+NET(attention)
+{
+    x = g->prepend(b, "token", x);
+    x = g->attention(b, "whole", queries(g, b, "qkv1", x, 10),
+                     &(struct dpb_attention_args){.heads = 2});
+    return g->attention(b, "causal", queries(g, b, "qkv2", x, 15),
+                        &(struct dpb_attention_args){.heads = 3, .causal = true});
+}
+
+NET(positions)
+{
+    x = g->positions(b, "pixels", x, &(struct dpb_positions_args){.rows = 0});
+    x = g->prepend(b, "token", g->relu(b, "relu", x));
+    x = g->positions(b, "longer", x, &(struct dpb_positions_args){.rows = 80, .decays = true});
+    return g->shortcut(b, "first", x, 5, 1000);
+}
+
+/* ---- ids ------------------------------------------------------------------------------------ */
+
+/* Of more positions than cpu takes queries at once; classes that no vector divides. */
+static void describe_ids(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {1, 1, 69}, .nclass = 53, .batch = 3, .ids = true};
+}
+
+static dpb_status build_ids(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                            uint32_t nclass, bool tied)
+{
+    uint32_t embedding = g->embedding(b, "tokens", g->input(b), 14);
+    uint32_t x = g->positions(b, "positions", embedding,
+                              &(struct dpb_positions_args){.rows = 80, .decays = true});
+    x = g->attention(b, "attention", queries(g, b, "qkv", x, 14),
+                     &(struct dpb_attention_args){.heads = 2, .causal = true});
+    x = g->gelu(b, "gelu", g->layer_norm(b, "norm", x, 1e-5), true);
+    x = tied ? g->tied(b, "classes", x, embedding)
+             : g->conv(b, "classes", x, CONV(.channels = nclass, .kernel_h = 1));
+    g->softmax_loss(b, "loss", x);
+    return DPB_OK;
+}
+
+static dpb_status build_tokens(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    return build_ids(g, b, nclass, false);
+}
+
+static dpb_status build_tied(const void *options, const struct dpb_graph_ops *g,
+                             struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    return build_ids(g, b, nclass, true);
+}
+
+static const struct dpb_model_ops of_tokens = {.describe = describe_ids, .build = build_tokens};
+static const struct dpb_model_ops of_tied = {.describe = describe_ids, .build = build_tied};
+
 /* `options`: the row. */
 static dpb_status build_row(const void *options, const struct dpb_graph_ops *g,
                             struct dpb_graph_builder *b, uint32_t nclass)
@@ -273,6 +351,12 @@ const struct dpb_network dpb_networks[] = {
     {ROW(dropout), DPB_FP32, DPB_CHW},
     {ROW(lrn), DPB_FP32, DPB_CHW},
     {ROW(shortcut), DPB_FP32, DPB_CHW},
+    {ROW(layer_norm), DPB_FP32, DPB_CHW},
+    {ROW(gelu), DPB_FP32, DPB_CHW},
+    {ROW(attention), DPB_FP32, DPB_CHW},
+    {ROW(positions), DPB_FP32, DPB_CHW},
+    {"tokens", &of_tokens, NULL, 0, DPB_INT32, DPB_CHW},
+    {"tied", &of_tied, NULL, 0.1, DPB_INT32, DPB_CHW},
     {"fp32_hwc", &of_row, net_dense, 0, DPB_FP32, DPB_HWC},
     {"uint8_chw", &of_row, net_dense, 0, DPB_UINT8, DPB_CHW},
     {"uint8_hwc", &of_row, net_dense, 0, DPB_UINT8, DPB_HWC},

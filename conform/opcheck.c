@@ -19,6 +19,7 @@ struct oracle {
     /* Fused away: y, or dy, is the reference's own, not rounded, from values the device showed. */
     bool no_y[MAX_NODES], no_dy[MAX_NODES];
     double *y_magnitude[MAX_NODES]; /* of such a y */
+    double *tied[2]; /* a tied product's gradient, and its magnitude, until the embedding's turn */
     /* One allocation for all arrays; those of one node begin at `scratch` again. */
     double *memory, *scratch, *free;
 };
@@ -76,7 +77,14 @@ static double limit_of(dpb_precision precision, enum rounding rounding, double w
 
 static bool is_product(const struct dpb_node *node)
 {
-    return node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE;
+    return node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE || node->op == DPB_OP_ATTENTION;
+}
+
+/* Whether a device may round the tensor to the precision before it computes. */
+static bool is_factor(const struct dpb_graph *graph, const struct dpb_tensor *tensor)
+{
+    const struct dpb_node *node = &graph->nodes[tensor->node];
+    return tensor->n_dims > 1 && (is_product(node) || node->tied);
 }
 
 static dpb_status compare(const struct dpb_session *s, uint32_t node, const char *what,
@@ -114,7 +122,7 @@ static void fill_weights(struct oracle *o)
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &graph->tensors[t];
         for (uint64_t i = tensor->offset; i < tensor->offset + tensor->n_elements; i++) {
-            bool rounded = is_narrow(s) && tensor->n_dims > 1;
+            bool rounded = is_narrow(s) && is_factor(graph, tensor);
             double value = dpb_session_value(s, s->weights, i);
             o->weights[i] = !rounded ? value
                             : s->precision == DPB_PRECISION_BF16
@@ -176,8 +184,9 @@ static dpb_status not_shown(const struct dpb_session *s, uint32_t node, const ch
 static dpb_status inspect(struct oracle *o, uint32_t i)
 {
     const struct dpb_session *s = o->s;
+    const bool ids = i == 0 && dpb_graph_reads_ids(s->graph);
     DPB_TRY(inspected(s, i, o->y[i], NULL, &o->no_y[i]));
-    if (o->no_y[i] && !may_be_fused(s, i))
+    if (o->no_y[i] && !ids && !may_be_fused(s, i))
         return not_shown(s, i, "activation");
     if (!s->pass.training || i == 0)
         return DPB_OK;
@@ -204,6 +213,14 @@ static uint64_t scratch_elements(const struct dpb_session *s, uint32_t i)
     return n > 3 * n_weights ? n : 3 * n_weights;
 }
 
+/* Of both arrays, counted with the product. */
+static uint64_t tied_elements(const struct dpb_session *s, uint32_t i)
+{
+    const struct dpb_node *node = &s->graph->nodes[i];
+    const bool keeps = node->tied && node->op != DPB_OP_EMBEDDING;
+    return keeps ? 2 * s->graph->tensors[node->weight].n_elements : 0;
+}
+
 static dpb_status open_oracle(const struct dpb_session *s, struct oracle *o)
 {
     const struct dpb_graph *graph = s->graph;
@@ -214,7 +231,7 @@ static dpb_status open_oracle(const struct dpb_session *s, struct oracle *o)
                         graph->name, graph->n_nodes, MAX_NODES);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         uint64_t wanted = scratch_elements(s, i);
-        n += 5 * elements(s, i);
+        n += 5 * elements(s, i) + tied_elements(s, i);
         scratch = wanted > scratch ? wanted : scratch;
     }
     o->memory = o->free = dpb_session_allocate(n + scratch, sizeof(double));
@@ -228,6 +245,10 @@ static dpb_status open_oracle(const struct dpb_session *s, struct oracle *o)
         o->sum[i] = take(o, of_node);
         o->magnitude[i] = take(o, of_node);
         o->y_magnitude[i] = take(o, of_node);
+        if (tied_elements(s, i) > 0) {
+            o->tied[0] = take(o, tied_elements(s, i) / 2);
+            o->tied[1] = take(o, tied_elements(s, i) / 2);
+        }
     }
     o->scratch = o->free;
     return DPB_OK;
@@ -256,8 +277,10 @@ static struct ref_call prepare(const struct oracle *o, uint32_t index, double *c
         dx[k] = node->inputs[k] ? dx_of[node->inputs[k]] : NULL;
         in[k] = s->graph->nodes[node->inputs[k]].shape;
     }
-    if (node->weight != DPB_NONE)
+    if (node->weight != DPB_NONE) {
         call.weight = o->weights + s->graph->tensors[node->weight].offset;
+        call.n_weights = s->graph->tensors[node->weight].n_elements;
+    }
     if (node->bias != DPB_NONE)
         call.bias = o->weights + s->graph->tensors[node->bias].offset;
     return call;
@@ -317,6 +340,8 @@ static enum rounding activation_rounding(const struct oracle *o, const struct dp
         return is_product(sum) ? OFTEN : NONE;
     if (!is_narrow(s) || node->op == DPB_OP_SOFTMAX_LOSS)
         return NONE;
+    if (node->op == DPB_OP_ATTENTION) /* probabilities are rounded, too */
+        return OFTEN;
     return is_product(sum) && sum->bias != DPB_NONE && s->rounds_sums ? OFTEN : ONCE;
 }
 
@@ -367,7 +392,7 @@ static dpb_status check_tensor(struct oracle *o, uint32_t index, uint32_t tensor
     const struct dpb_tensor *t = &s->graph->tensors[tensor];
     bool rounded = s->rounds_weights && is_narrow(s) && s->graph->nodes[index].op == DPB_OP_CONV &&
                    t->n_dims > 1;
-    bool cut = s->precision == DPB_PRECISION_TF32 && t->n_dims > 1;
+    bool cut = s->precision == DPB_PRECISION_TF32 && is_factor(s->graph, t);
     bool in_parts = rounded && s->graph->nodes[index].groups > 1;
     enum rounding rounding = cut || in_parts ? OFTEN : rounded ? ONCE : NONE;
     return compare_arena(o, index, t->name, rounding, want, magnitude, s->gradients, t->offset,
@@ -378,31 +403,33 @@ static enum rounding gradient_rounding(const struct oracle *o, uint32_t index)
 {
     const struct dpb_session *s = o->s;
     const struct dpb_node *consumer = sole_consumer(s, index);
-    uint32_t consumers = 0, products = 0;
+    uint32_t consumers = 0, products = 0, attentions = 0;
     if (consumer && o->no_dy[consumer - s->graph->nodes]) /* its parts come with their rounding */
         return gradient_rounding(o, (uint32_t)(consumer - s->graph->nodes));
     for (uint32_t i = index + 1; i < s->graph->n_nodes; i++) {
         for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++) {
             consumers += s->graph->nodes[i].inputs[k] == index;
             products += s->graph->nodes[i].inputs[k] == index && is_product(&s->graph->nodes[i]);
+            attentions +=
+                s->graph->nodes[i].inputs[k] == index && s->graph->nodes[i].op == DPB_OP_ATTENTION;
         }
     }
     if (s->precision == DPB_PRECISION_TF32)
         return products > 0 ? OFTEN : NONE;
     if (!is_narrow(s))
         return NONE;
-    return consumers > 1 ? OFTEN : ONCE;
+    return consumers > 1 || attentions > 0 ? OFTEN : ONCE;
 }
 
-/* The gradient of the mean loss by each sample's loss. */
+/* The gradient of the mean loss by each label's loss. */
 static dpb_status check_loss_gradient(struct oracle *o, uint32_t index)
 {
     const struct dpb_session *s = o->s;
     const double scale = s->precision == DPB_PRECISION_FP16 ? s->pass.loss_scale : 1;
-    for (uint32_t i = 0; i < s->batch.n; i++)
-        o->sum[index][i] = o->magnitude[index][i] = scale / s->batch.n;
-    return compare(s, index, "gradient", NONE, o->sum[index], o->magnitude[index], o->dy[index],
-                   s->batch.n);
+    const uint64_t n = elements(s, index);
+    for (uint64_t i = 0; i < n; i++)
+        o->sum[index][i] = o->magnitude[index][i] = scale / (double)n;
+    return compare(s, index, "gradient", NONE, o->sum[index], o->magnitude[index], o->dy[index], n);
 }
 
 /* Checks the gradient by the node's output, which its consumers have summed up by now, then adds
@@ -426,6 +453,11 @@ static dpb_status check_backward(struct oracle *o, uint32_t index)
     uint64_t n_bias = node->bias == DPB_NONE ? 0 : graph->tensors[node->bias].n_elements;
     o->free = o->scratch;
     double *want = take(o, n_weight + n_bias), *magnitude = take(o, n_weight + n_bias);
+    const bool adds = node->tied && node->op == DPB_OP_EMBEDDING;
+    if (adds) {
+        memcpy(want, o->tied[0], n_weight * sizeof *want);
+        memcpy(magnitude, o->tied[1], n_weight * sizeof *magnitude);
+    }
     struct ref_call call = prepare(o, index, o->sum, x, dx, in);
     call.dweight = n_weight ? want : NULL;
     call.dbias = n_bias ? want + n_weight : NULL;
@@ -436,6 +468,11 @@ static dpb_status check_backward(struct oracle *o, uint32_t index)
     call.dweight = n_weight ? magnitude : NULL;
     call.dbias = n_bias ? magnitude + n_weight : NULL;
     ref_backward_magnitude(&call);
+    if (node->tied && !adds) {
+        memcpy(o->tied[0], want, n_weight * sizeof *want);
+        memcpy(o->tied[1], magnitude, n_weight * sizeof *magnitude);
+        return DPB_OK;
+    }
     DPB_TRY(check_tensor(o, index, node->weight, want, magnitude));
     return check_tensor(o, index, node->bias, want + n_weight, magnitude + n_weight);
 }

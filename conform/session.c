@@ -85,7 +85,8 @@ static dpb_status fill_batch(const struct dpb_session_args *args, struct dpb_ses
     const bool as_bytes = args->type == DPB_UINT8;
     uint64_t n = args->batch * dpb_shape_elements(s->format.shape);
     void *samples = dpb_session_allocate(n, dpb_dtype_size(args->type));
-    int32_t *labels = dpb_session_allocate(args->batch, sizeof *labels);
+    const uint32_t n_labels = args->batch * dpb_graph_labels(s->graph);
+    int32_t *labels = dpb_session_allocate(n_labels, sizeof *labels);
     s->batch = (struct dpb_batch){
         .format = &s->format, .samples = samples, .labels = labels, .n = args->batch};
     if (!samples || !labels)
@@ -96,10 +97,12 @@ static dpb_status fill_batch(const struct dpb_session_args *args, struct dpb_ses
                 .v[0];
         if (as_bytes)
             ((uint8_t *)samples)[i] = byte;
+        else if (args->type == DPB_INT32)
+            ((int32_t *)samples)[i] = byte % (int32_t)s->graph->nclass;
         else
             ((float *)samples)[i] = (float)byte + 0.3f;
     }
-    for (uint32_t i = 0; i < args->batch; i++)
+    for (uint32_t i = 0; i < n_labels; i++)
         labels[i] = (int32_t)((i * 3 + 1) % s->graph->nclass);
     return DPB_OK;
 }

@@ -91,7 +91,7 @@ static dpb_status walk_graph(struct roof *roof, const struct dpb_graph *graph)
         add_time(roof, (double)node->macs,
                  elements * roof->made->batch + (weight ? (double)weight->n_elements : 0) +
                      (bias ? (double)bias->n_elements : 0));
-        if (weight)
+        if (weight && weight->node == i) /* or an embedding's, added at its turn */
             DPB_TRY(add_tensor(roof, weight));
         if (bias)
             DPB_TRY(add_tensor(roof, bias));

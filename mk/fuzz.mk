@@ -15,6 +15,7 @@ FUZZ_BUILD := BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) CPU=no CUDA=no CFLAGS="-O1 -g -f
 # What a target needs beside core.
 FUZZ_NEEDS_idx     := plugins/data/idx
 FUZZ_NEEDS_cifar10 := plugins/data/cifar
+FUZZ_NEEDS_tokens  := plugins/data/tokens
 FUZZ_NEEDS_pack    := $(basename $(wildcard plugins/data/image_folder/*.c))
 FUZZ_NEEDS_jpeg    := $(FUZZ_NEEDS_pack)
 FUZZ_NEEDS_ring    := $(basename $(lib_comm))

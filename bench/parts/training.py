@@ -17,12 +17,20 @@ NETWORKS = [
     ("ResNet-110", "resnet110", 128, "bf16", 1.5),
     ("MobileNet v1", "mobilenet_v1", 32, "fp32", 0.8),
     ("ResNeXt-50 32x4d", "resnext50_32x4d", 16, "fp32", 0.8),
+    ("GPT-2, window 256", "gpt2", 4, "bf16", 1.15),
+    ("GPT-2, window 256", "gpt2", 4, "fp32", 1.05),
+    ("ViT-B/16", "vit_b16", 16, "bf16", 1.15),
+    ("ViT-B/16", "vit_b16", 16, "fp32", 1.05),
 ]
+# Settings of networks of transformers.ini.
+TRANSFORMERS = {"gpt2": ["model.name=gpt", "model.context=256"], "vit_b16": ["model.name=vit_b16"]}
 
 
 def ours(context, model, batch, precision, rate="timing.samples_per_s.median"):
-    return dpbench(context, f"model.name={model}", f"run.batch={batch}",
-                   f"run.precision={precision}", f"run.seconds={SECONDS}", rate=rate)
+    settings = TRANSFORMERS.get(model, [f"model.name={model}"])
+    return dpbench(context, *settings, f"run.batch={batch}", f"run.precision={precision}",
+                   f"run.seconds={SECONDS}", rate=rate,
+                   ini="transformers.ini" if model in TRANSFORMERS else "training.ini")
 
 
 def torch(context, model, batch, precision, rate="samples_per_s"):
@@ -36,9 +44,9 @@ def torch(context, model, batch, precision, rate="samples_per_s"):
 def rows(context):
     result = []
     for title, *network, goal in NETWORKS:
-        _, batch, precision = network
+        model, batch, precision = network
         what = f"{title}, batch {batch}, {precision}"
-        group = [Row(what, "images/s", ours(context, *network), torch(context, *network), goal,
+        group = [Row(what, "sequences/s" if model == "gpt2" else "images/s", ours(context, *network), torch(context, *network), goal,
                      rounds=ROUNDS)]
         if network == ["resnet50", 32, "bf16"]:
             group.append(Row(

@@ -22,6 +22,7 @@ from torch.nn import functional as F  # noqa: E402
 WARM_UP = 2    # steps
 MIN_STEPS = 3  # timed, however long they take
 NCLASS = 1000  # of ImageNet
+VOCABULARY, WINDOW = 50257, 256  # GPT-2's, and the length of its sequences
 
 
 # ---- networks ---------------------------------------------------------------------------------
@@ -93,6 +94,40 @@ def mobilenet_v1():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, NCLASS))
 
 
+class Block(nn.Module):
+    """GPT-2's, with PyTorch's own attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(n, length, 3, self.heads, width // self.heads)
+        y = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4), is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(n, length, width))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """The classifier has the embedding's weight. Logits are {n, classes, length}."""
+
+    def __init__(self, context=WINDOW, width=768, heads=12, layers=12):
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.positions = nn.Parameter(torch.randn(context, width) * 0.01)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(self, ids):
+        x = self.norm(self.blocks(self.tokens(ids) + self.positions))
+        return F.linear(x, self.tokens.weight).transpose(1, 2)
+
+
 # Network and size of its images.
 NETWORKS = {
     "alexnet": (alexnet, 227),
@@ -101,6 +136,8 @@ NETWORKS = {
     "mobilenet_v1": (mobilenet_v1, 224),
     "resnet110": (resnet110, 32),
     "resnext50_32x4d": (torchvision.models.resnext50_32x4d, 224),
+    "gpt2": (GPT2, None),
+    "vit_b16": (torchvision.models.vit_b_16, 224),
     "vgg11": (torchvision.models.vgg11, 224),
     "vgg16": (torchvision.models.vgg16, 224),
 }
@@ -118,6 +155,9 @@ def n_parameters(model):
 
 def random_batch(name, batch, device="cpu"):
     _, size = NETWORKS[name]
+    if size is None:
+        ids = torch.randint(VOCABULARY, (batch, WINDOW + 1), device=device)
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     nclass = 10 if size == 32 else NCLASS
     images = torch.randn(batch, 3, size, size, device=device)
     labels = torch.randint(nclass, (batch,), device=device)
@@ -130,7 +170,10 @@ def random_batch(name, batch, device="cpu"):
 def training_step(forward, model, images, labels, precision):
     """A function that does one step; `forward` is the model, or what it was compiled to."""
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.001, momentum=0.9, fused=True)
+    if any(isinstance(module, nn.LayerNorm) for module in model.modules()):
+        optimizer = torch.optim.AdamW(trained, lr=0.001, fused=True)
+    else:
+        optimizer = torch.optim.SGD(trained, lr=0.001, momentum=0.9, fused=True)
     device = images.device.type
     rounding = {"dtype": torch.bfloat16, "enabled": precision == "bf16"}
     if device == "cuda":

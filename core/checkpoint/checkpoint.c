@@ -89,6 +89,13 @@ static dpb_status add_optimizer(struct tensors *tensors, const struct dpb_checkp
     return DPB_OK;
 }
 
+/* The weight of a tied product is the embedding's, and there once. */
+static uint32_t own_weight(const struct dpb_graph *graph, uint32_t node)
+{
+    const uint32_t weight = graph->nodes[node].weight;
+    return weight == DPB_NONE || graph->tensors[weight].node == node ? weight : DPB_NONE;
+}
+
 static void tensors_close(struct tensors *tensors)
 {
     free(tensors->array);
@@ -107,7 +114,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
         return dpb_fail(DPB_NO_MEMORY, "checkpoint of %s: out of memory", graph->name);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
-        add_tensor(tensors, checkpoint, node->weight);
+        add_tensor(tensors, checkpoint, own_weight(graph, i));
         add_tensor(tensors, checkpoint, node->bias);
         add_state(tensors, checkpoint, node->mean);
         add_state(tensors, checkpoint, node->variance);
@@ -115,7 +122,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
     tensors->n_model = tensors->n;
     for (uint32_t k = 0; k < count_optimizer_arrays(checkpoint); k++) {
         for (uint32_t i = 0; i < graph->n_nodes; i++) {
-            DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].weight));
+            DPB_TRY(add_optimizer(tensors, checkpoint, k, own_weight(graph, i)));
             DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].bias));
         }
     }

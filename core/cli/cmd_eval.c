@@ -87,12 +87,12 @@ static void print_evaluation(const json_t *document, FILE *out)
         fprintf(out, "interrupted: %s\n", dpb_json_text(document, "error", "no reason given"));
     dpb_each_item(json_object_get(document, "eval"), i, eval) {
         const double top5 = dpb_json_number(eval, "top5_accuracy");
-        fprintf(out, "%s on %s, %s: accuracy %.2f %% (%.0f of %.0f samples)",
+        fprintf(out, "%s on %s, %s: accuracy %.2f %% (%.0f of %.0f labels)",
                 dpb_json_text(document, "model.name", "?"),
                 dpb_json_text(document, "config.data.name.value", "?"),
                 dpb_json_text(document, "config.run.precision.value", "?"),
                 100 * dpb_json_number(eval, "accuracy"), dpb_json_number(eval, "correct"),
-                dpb_json_number(eval, "samples"));
+                dpb_json_number(eval, "labels"));
         if (isfinite(top5))
             fprintf(out, ", %.2f %% in the top 5", 100 * top5);
         fprintf(out, ", loss %.4f\n", dpb_json_number(eval, "loss"));

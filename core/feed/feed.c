@@ -77,7 +77,8 @@ static uint32_t slots_of(const struct dpb_feed_args *args)
  * than there are numbers for. */
 static bool slot_layout(const struct dpb_feed_args *args, uint64_t part[3], uint64_t *ring_bytes)
 {
-    uint64_t unit[3] = {dpb_sample_bytes(&args->info.format), sizeof(uint64_t), sizeof(int32_t)};
+    uint64_t unit[3] = {dpb_sample_bytes(&args->info.format), sizeof(uint64_t),
+                        dpb_sample_labels(&args->info.format) * sizeof(int32_t)};
     if (args->pool.samples)
         unit[0] = sizeof(uint32_t);
     uint64_t sum = 0;
@@ -141,31 +142,71 @@ static void choose(const struct dpb_feed *feed, uint64_t number, struct slot *sl
 static dpb_status get_samples(const struct dpb_feed *feed, struct slot *slot)
 {
     const struct dpb_feed_args *args = &feed->args;
+    const uint32_t each = dpb_sample_labels(&args->info.format);
     uint32_t *numbers = slot->samples;
     if (!args->pool.samples)
         return args->ops->fetch(args->source, args->split, slot->place.epoch, slot->indices,
                                 slot->valid, slot->samples, slot->labels);
     for (uint32_t i = 0; i < slot->valid; i++) {
         numbers[i] = (uint32_t)(slot->indices[i] % args->pool.n);
-        slot->labels[i] = args->pool.labels[numbers[i]];
+        memcpy(slot->labels + (size_t)i * each, args->pool.labels + (size_t)numbers[i] * each,
+               each * sizeof *slot->labels);
     }
     return DPB_OK;
+}
+
+/* A device uses labels and ids as indices. Negative ones are large here. */
+static dpb_status check_numbers(const struct dpb_feed *feed, uint64_t index, const int32_t *numbers,
+                                uint64_t n, const char *what)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    for (uint64_t i = 0; i < n; i++)
+        if ((uint32_t)numbers[i] >= args->info.nclass)
+            return dpb_fail(DPB_DATA,
+                            "data '%s': sample %" PRIu64 " has %s %" PRId32
+                            ", but the classes are 0 to %" PRIu32,
+                            args->name, index, what, numbers[i], args->info.nclass - 1);
+    return DPB_OK;
+}
+
+/* The ids of sample `i` of the slot; NULL: the samples are images. */
+static const int32_t *ids_of(const struct dpb_feed *feed, const struct slot *slot, uint32_t i)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    const uint64_t n = dpb_shape_elements(args->info.format.shape);
+    if (args->info.format.type != DPB_INT32)
+        return NULL;
+    return args->pool.samples
+               ? (const int32_t *)args->pool.samples + n * ((const uint32_t *)slot->samples)[i]
+               : (const int32_t *)slot->samples + n * i;
+}
+
+/* What is not valid may be computed, too: it gets the labels and the ids of class 0. */
+static void clear_rest(const struct dpb_feed *feed, const struct slot *slot)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    const size_t n = args->batch - slot->valid, bytes = dpb_sample_bytes(&args->info.format);
+    const uint32_t each = dpb_sample_labels(&args->info.format);
+    memset(slot->labels + (size_t)slot->valid * each, 0, n * each * sizeof *slot->labels);
+    if (args->info.format.type == DPB_INT32 && !args->pool.samples)
+        memset((char *)slot->samples + slot->valid * bytes, 0, n * bytes);
 }
 
 /* Without the lock: the slot is this thread's until it is said to be filled. */
 static dpb_status fill(const struct dpb_feed *feed, uint64_t number, struct slot *slot)
 {
     const struct dpb_feed_args *args = &feed->args;
+    const uint32_t each = dpb_sample_labels(&args->info.format);
     choose(feed, number, slot);
     DPB_TRY(get_samples(feed, slot));
-    /* A device uses labels as indices. Negative ones are large here. */
     for (uint32_t i = 0; i < slot->valid; i++) {
-        if ((uint32_t)slot->labels[i] >= args->info.nclass)
-            return dpb_fail(DPB_DATA,
-                            "data '%s': sample %" PRIu64 " has label %" PRId32
-                            ", but the classes are 0 to %" PRIu32,
-                            args->name, slot->indices[i], slot->labels[i], args->info.nclass - 1);
+        const int32_t *ids = ids_of(feed, slot, i), *labels = slot->labels + (size_t)i * each;
+        DPB_TRY(check_numbers(feed, slot->indices[i], labels, each, "label"));
+        if (ids)
+            DPB_TRY(check_numbers(feed, slot->indices[i], ids,
+                                  dpb_shape_elements(args->info.format.shape), "id"));
     }
+    clear_rest(feed, slot);
     return DPB_OK;
 }
 

@@ -1,231 +1,30 @@
 /*
- * builder.c - a graph being built: its nodes, tensors and windows, then the calls of a model
- * plugin. Each call checks its arguments, infers a shape and appends a node with its tensors, in
- * forward order and without offsets.
+ * builder.c - the calls of a model plugin. Each checks its arguments, infers a shape and appends a
+ * node with its tensors.
  */
 #include "graph/builder.h"
 
-#include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
-                                  const char *node, const char *format, ...)
-{
-    if (builder->status != DPB_OK)
-        return DPB_NONE;
-    builder->status = status;
-    char reason[384];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
-    if (node)
-        snprintf(builder->message, sizeof builder->message, "model '%.40s': node '%.60s': %s",
-                 builder->graph->name, node, reason);
-    else
-        snprintf(builder->message, sizeof builder->message, "model '%.40s': %s",
-                 builder->graph->name, reason);
-    return DPB_NONE;
-}
-
-/* ------------------------------------------------------------------------------ nodes, tensors */
-
-/* Grows an array for element n. Capacities are powers of two, so none is stored. */
-static void *grow(struct dpb_graph_builder *builder, void *array, uint32_t n, size_t size)
-{
-    enum { SMALLEST = 16 };
-    if (n != 0 && (n < SMALLEST || (n & (n - 1)) != 0))
-        return array;
-    void *larger = realloc(array, (n ? 2 * (size_t)n : SMALLEST) * size);
-    if (!larger)
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, NULL, "out of memory");
-    return larger;
-}
-
-/* The product; 0 also when it exceeds UINT32_MAX: random.h counts elements in 32 bits. */
-static uint64_t count(const uint32_t *factors, uint32_t n)
-{
-    uint64_t product = 1;
-    for (uint32_t i = 0; i < n; i++) {
-        product *= factors[i];
-        if (product > UINT32_MAX)
-            return 0;
-    }
-    return product;
-}
-
-static bool name_is_valid(const char *name)
-{
-    if (!name || !*name)
-        return false;
-    for (; *name; name++) {
-        if (!isalnum((unsigned char)*name) && !strchr("_.-/", *name))
-            return false;
-    }
-    return true;
-}
-
-static bool node_is_valid(struct dpb_graph_builder *builder, const char *name,
-                          const uint32_t *inputs, uint32_t n_inputs)
-{
-    const struct dpb_graph *graph = builder->graph;
-    if (!name_is_valid(name)) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, name ? name : "",
-                                 "a name is made of letters, digits and _ . - /");
-        return false;
-    }
-    if (builder->ended) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                 "comes after the loss, which ends a graph");
-        return false;
-    }
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        if (strcmp(graph->nodes[i].name, name) == 0) {
-            dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                     "the name is used twice; names are unique in a graph");
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < n_inputs; i++) {
-        if (inputs[i] >= graph->n_nodes) {
-            dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                     "its input %u is not a node that an earlier call returned", i);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Appends a node without shape; NULL after a mistake. The pointer is valid until the next node. */
-static struct dpb_node *append_node(struct dpb_graph_builder *builder, dpb_op op, const char *name,
-                                    const uint32_t *inputs, uint32_t n_inputs)
-{
-    struct dpb_graph *graph = builder->graph;
-    if (builder->status != DPB_OK || !node_is_valid(builder, name, inputs, n_inputs))
-        return NULL;
-    struct dpb_node *nodes = grow(builder, builder->nodes, graph->n_nodes, sizeof *nodes);
-    if (!nodes)
-        return NULL;
-    graph->nodes = builder->nodes = nodes;
-
-    char *own_name = strdup(name);
-    uint32_t *own_inputs = malloc((n_inputs + 1) * sizeof *own_inputs);
-    if (!own_name || !own_inputs) {
-        free(own_name);
-        free(own_inputs);
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, name, "out of memory");
-        return NULL;
-    }
-    if (n_inputs > 0)
-        memcpy(own_inputs, inputs, n_inputs * sizeof *own_inputs);
-    struct dpb_node *node = &nodes[graph->n_nodes++];
-    *node = (struct dpb_node){.op = op,
-                              .name = own_name,
-                              .n_inputs = n_inputs,
-                              .inputs = own_inputs,
-                              .weight = DPB_NONE,
-                              .bias = DPB_NONE,
-                              .mean = DPB_NONE,
-                              .variance = DPB_NONE};
-    return node;
-}
-
-static char *join_name(struct dpb_graph_builder *builder, const char *node, const char *suffix)
-{
-    size_t size = strlen(node) + strlen(suffix) + 2;
-    char *name = malloc(size);
-    if (name)
-        snprintf(name, size, suffix[0] ? "%s.%s" : "%s", node, suffix);
-    else
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, node, "out of memory");
-    return name;
-}
-
-/* Appends a tensor of the node appended last, initialised to zeros; NULL after a mistake. */
-static struct dpb_tensor *append_tensor(struct dpb_graph_builder *builder, const char *suffix,
-                                        uint32_t n_dims, const uint32_t *dims)
-{
-    struct dpb_graph *graph = builder->graph;
-    const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
-    if (builder->status != DPB_OK)
-        return NULL;
-    uint64_t n_elements = count(dims, n_dims);
-    if (n_elements == 0) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "its %s has no elements or more than 2^32 - 1", suffix);
-        return NULL;
-    }
-    struct dpb_tensor *tensors = grow(builder, builder->tensors, graph->n_tensors, sizeof *tensors);
-    if (!tensors)
-        return NULL;
-    graph->tensors = builder->tensors = tensors;
-    char *name = join_name(builder, node->name, suffix);
-    if (!name)
-        return NULL;
-    struct dpb_tensor *tensor = &tensors[graph->n_tensors++];
-    *tensor = (struct dpb_tensor){
-        .name = name, .node = graph->n_nodes - 1, .n_dims = n_dims, .n_elements = n_elements};
-    memcpy(tensor->dims, dims, n_dims * sizeof *dims);
-    return tensor;
-}
+#include "graph/sequence.h"
 
 /* The weight of a convolution or dense layer and, if wanted, its bias. */
 static bool append_weights(struct dpb_graph_builder *builder, uint32_t n_dims, const uint32_t *dims,
                            bool bias)
 {
     struct dpb_graph *graph = builder->graph;
-    struct dpb_tensor *weight = append_tensor(builder, "weight", n_dims, dims);
+    struct dpb_tensor *weight = dpb_graph_append_tensor(builder, "weight", n_dims, dims);
     if (!weight)
         return false;
     weight->decays = true;
     weight->init_stddev = NAN;
     builder->nodes[graph->n_nodes - 1].weight = graph->n_tensors - 1;
     if (bias) {
-        if (!append_tensor(builder, "bias", 1, dims))
+        if (!dpb_graph_append_tensor(builder, "bias", 1, dims))
             return false;
         builder->nodes[graph->n_nodes - 1].bias = graph->n_tensors - 1;
     }
     return true;
-}
-
-/* Appends a state of the batch-norm node appended last; its index or DPB_NONE. */
-static uint32_t append_state(struct dpb_graph_builder *builder, const char *suffix,
-                             double init_value)
-{
-    struct dpb_graph *graph = builder->graph;
-    const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
-    if (builder->status != DPB_OK)
-        return DPB_NONE;
-    struct dpb_state *states = grow(builder, builder->states, graph->n_states, sizeof *states);
-    if (!states)
-        return DPB_NONE;
-    graph->states = builder->states = states;
-    char *name = join_name(builder, node->name, suffix);
-    if (!name)
-        return DPB_NONE;
-    states[graph->n_states] = (struct dpb_state){.name = name,
-                                                 .node = graph->n_nodes - 1,
-                                                 .n_elements = node->shape.c,
-                                                 .init_value = init_value,
-                                                 .keep_average = node->keep_average};
-    return graph->n_states++;
-}
-
-/* Ends a call: gives the node appended last its shape and returns its index. */
-static uint32_t end_node(struct dpb_graph_builder *builder, uint32_t c, uint32_t h, uint32_t w)
-{
-    uint32_t index = builder->graph->n_nodes - 1;
-    struct dpb_node *node = &builder->nodes[index];
-    if (count((const uint32_t[]){c, h, w}, 3) == 0)
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                        "a %ux%ux%u output has no elements or more than 2^32 - 1",
-                                        c, h, w);
-    node->shape = (struct dpb_shape){c, h, w};
-    return index;
 }
 
 /* ------------------------------------------------------------------------------------- windows */
@@ -311,14 +110,8 @@ void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape
                                  DPB_MAX_CHANNELS, input.c);
         return;
     }
-    if (append_node(builder, DPB_OP_INPUT, "input", NULL, 0))
-        end_node(builder, input.c, input.h, input.w);
-}
-
-static uint32_t keep_shape(struct dpb_graph_builder *builder, uint32_t input)
-{
-    const struct dpb_shape in = builder->nodes[input].shape;
-    return end_node(builder, in.c, in.h, in.w);
+    if (dpb_graph_append_node(builder, DPB_OP_INPUT, "input", NULL, 0))
+        dpb_graph_end_node(builder, input.c, input.h, input.w);
 }
 
 static uint32_t input_node(struct dpb_graph_builder *builder)
@@ -329,7 +122,7 @@ static uint32_t input_node(struct dpb_graph_builder *builder)
 static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                          const struct dpb_conv_args *args)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_CONV, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_CONV, name, &input, 1);
     if (!node)
         return DPB_NONE;
     struct dpb_shape in = builder->nodes[input].shape;
@@ -347,13 +140,13 @@ static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, ui
     if (!append_weights(builder, 4, dims, args->bias))
         return DPB_NONE;
     node->macs = builder->tensors[node->weight].n_elements * ((uint64_t)h * w);
-    return end_node(builder, args->channels, h, w);
+    return dpb_graph_end_node(builder, args->channels, h, w);
 }
 
 static uint32_t add_batch_norm(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                                const struct dpb_batch_norm_args *args)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_BATCH_NORM, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_BATCH_NORM, name, &input, 1);
     if (!node)
         return DPB_NONE;
     node->epsilon = args->epsilon == 0.0 ? 1e-5 : args->epsilon;
@@ -365,32 +158,32 @@ static uint32_t add_batch_norm(struct dpb_graph_builder *builder, const char *na
             node->keep_average);
     struct dpb_shape in = builder->nodes[input].shape;
     if (!args->no_gamma) {
-        struct dpb_tensor *gamma = append_tensor(builder, "weight", 1, &in.c);
+        struct dpb_tensor *gamma = dpb_graph_append_tensor(builder, "weight", 1, &in.c);
         if (!gamma)
             return DPB_NONE;
         gamma->init_value = 1.0;
         node->weight = builder->graph->n_tensors - 1;
     }
-    if (!append_tensor(builder, "bias", 1, &in.c))
+    if (!dpb_graph_append_tensor(builder, "bias", 1, &in.c))
         return DPB_NONE;
     node->bias = builder->graph->n_tensors - 1;
-    uint32_t index = end_node(builder, in.c, in.h, in.w);
-    node->mean = append_state(builder, "running_mean", 0.0);
-    node->variance = append_state(builder, "running_var", 1.0);
+    uint32_t index = dpb_graph_end_node(builder, in.c, in.h, in.w);
+    node->mean = dpb_graph_append_state(builder, "running_mean", 0.0);
+    node->variance = dpb_graph_append_state(builder, "running_var", 1.0);
     return node->variance == DPB_NONE ? DPB_NONE : index;
 }
 
 static uint32_t add_relu(struct dpb_graph_builder *builder, const char *name, uint32_t input)
 {
-    if (!append_node(builder, DPB_OP_RELU, name, &input, 1))
+    if (!dpb_graph_append_node(builder, DPB_OP_RELU, name, &input, 1))
         return DPB_NONE;
-    return keep_shape(builder, input);
+    return dpb_graph_keep_shape(builder, input);
 }
 
 static uint32_t add_pool(struct dpb_graph_builder *builder, dpb_op op, const char *name,
                          uint32_t input, const struct dpb_pool_args *args)
 {
-    if (!append_node(builder, op, name, &input, 1))
+    if (!dpb_graph_append_node(builder, op, name, &input, 1))
         return DPB_NONE;
     struct dpb_conv_args window = {.kernel_h = args->kernel,
                                    .stride = args->stride,
@@ -401,7 +194,7 @@ static uint32_t add_pool(struct dpb_graph_builder *builder, dpb_op op, const cha
     uint32_t h, w;
     if (!set_window(builder, in, &window, &h, &w))
         return DPB_NONE;
-    return end_node(builder, in.c, h, w);
+    return dpb_graph_end_node(builder, in.c, h, w);
 }
 
 static uint32_t add_max_pool(struct dpb_graph_builder *builder, const char *name, uint32_t input,
@@ -418,31 +211,31 @@ static uint32_t add_mean_pool(struct dpb_graph_builder *builder, const char *nam
 
 static uint32_t add_global_mean(struct dpb_graph_builder *builder, const char *name, uint32_t input)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_MEAN_POOL, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_MEAN_POOL, name, &input, 1);
     if (!node)
         return DPB_NONE;
     struct dpb_shape in = builder->nodes[input].shape;
     node->window =
         (struct dpb_window){.kernel_h = in.h, .kernel_w = in.w, .stride_h = 1, .stride_w = 1};
-    return end_node(builder, in.c, 1, 1);
+    return dpb_graph_end_node(builder, in.c, 1, 1);
 }
 
 static uint32_t add_dense(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                           uint32_t features, bool bias)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_DENSE, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_DENSE, name, &input, 1);
     if (!node)
         return DPB_NONE;
     uint32_t fan_in = (uint32_t)dpb_shape_elements(builder->nodes[input].shape);
     if (!append_weights(builder, 2, (const uint32_t[]){features, fan_in}, bias))
         return DPB_NONE;
     node->macs = builder->tensors[node->weight].n_elements;
-    return end_node(builder, features, 1, 1);
+    return dpb_graph_end_node(builder, features, 1, 1);
 }
 
 static uint32_t add_add(struct dpb_graph_builder *builder, const char *name, uint32_t a, uint32_t b)
 {
-    if (!append_node(builder, DPB_OP_ADD, name, (const uint32_t[]){a, b}, 2))
+    if (!dpb_graph_append_node(builder, DPB_OP_ADD, name, (const uint32_t[]){a, b}, 2))
         return DPB_NONE;
     const struct dpb_node *first = &builder->nodes[a], *second = &builder->nodes[b];
     struct dpb_shape in = first->shape, other = second->shape;
@@ -451,7 +244,7 @@ static uint32_t add_add(struct dpb_graph_builder *builder, const char *name, uin
             builder, DPB_USAGE, name,
             "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be equal", first->name,
             in.c, in.h, in.w, second->name, other.c, other.h, other.w);
-    return end_node(builder, in.c, in.h, in.w);
+    return dpb_graph_end_node(builder, in.c, in.h, in.w);
 }
 
 static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
@@ -460,7 +253,7 @@ static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
     if (builder->status == DPB_OK && (n_inputs < 2 || n_inputs > DPB_MAX_INPUTS))
         dpb_graph_builder_refuse(builder, DPB_USAGE, name, "joins %u nodes; 2 to %d are possible",
                                  n_inputs, DPB_MAX_INPUTS);
-    if (!append_node(builder, DPB_OP_CONCAT, name, inputs, n_inputs))
+    if (!dpb_graph_append_node(builder, DPB_OP_CONCAT, name, inputs, n_inputs))
         return DPB_NONE;
     const struct dpb_node *first = &builder->nodes[inputs[0]];
     uint64_t channels = 0;
@@ -474,27 +267,27 @@ static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
                 node->shape.w);
         channels += node->shape.c;
     }
-    return end_node(builder, channels > UINT32_MAX ? UINT32_MAX : (uint32_t)channels,
-                    first->shape.h, first->shape.w);
+    return dpb_graph_end_node(builder, channels > UINT32_MAX ? UINT32_MAX : (uint32_t)channels,
+                              first->shape.h, first->shape.w);
 }
 
 static uint32_t add_dropout(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                             double rate)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_DROPOUT, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_DROPOUT, name, &input, 1);
     if (!node)
         return DPB_NONE;
     if (!(rate >= 0.0 && rate < 1.0))
         return dpb_graph_builder_refuse(builder, DPB_USAGE, name, "rate %g is not within [0, 1)",
                                         rate);
     node->rate = rate;
-    return keep_shape(builder, input);
+    return dpb_graph_keep_shape(builder, input);
 }
 
 static uint32_t add_lrn(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                         const struct dpb_lrn_args *args)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_LRN, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_LRN, name, &input, 1);
     if (!node)
         return DPB_NONE;
     if (!(args->k > 0.0 && args->alpha >= 0.0 && isfinite(args->beta)))
@@ -506,13 +299,13 @@ static uint32_t add_lrn(struct dpb_graph_builder *builder, const char *name, uin
     node->lrn_k = args->k;
     node->lrn_alpha = args->alpha;
     node->lrn_beta = args->beta;
-    return keep_shape(builder, input);
+    return dpb_graph_keep_shape(builder, input);
 }
 
 static uint32_t add_shortcut(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                              uint32_t channels, uint32_t stride)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_SHORTCUT, name, &input, 1);
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_SHORTCUT, name, &input, 1);
     if (!node)
         return DPB_NONE;
     struct dpb_shape in = builder->nodes[input].shape;
@@ -523,36 +316,40 @@ static uint32_t add_shortcut(struct dpb_graph_builder *builder, const char *name
     stride = stride ? stride : 1;
     node->window =
         (struct dpb_window){.kernel_h = 1, .kernel_w = 1, .stride_h = stride, .stride_w = stride};
-    return end_node(builder, channels, (in.h - 1) / stride + 1, (in.w - 1) / stride + 1);
+    return dpb_graph_end_node(builder, channels, (in.h - 1) / stride + 1, (in.w - 1) / stride + 1);
 }
 
 static uint32_t add_tensor(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                            uint32_t n_elements, uint64_t macs)
 {
-    struct dpb_node *node = append_node(builder, DPB_OP_TENSOR, name, &input, 1);
-    struct dpb_tensor *tensor = node ? append_tensor(builder, "", 1, &n_elements) : NULL;
+    struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_TENSOR, name, &input, 1);
+    struct dpb_tensor *tensor = node ? dpb_graph_append_tensor(builder, "", 1, &n_elements) : NULL;
     if (!tensor)
         return DPB_NONE;
     tensor->decays = true;
     tensor->init_value = 0.02;
     node->weight = builder->graph->n_tensors - 1;
     node->macs = macs;
-    return keep_shape(builder, input);
+    return dpb_graph_keep_shape(builder, input);
 }
 
 static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *name,
                                  uint32_t input)
 {
-    if (!append_node(builder, DPB_OP_SOFTMAX_LOSS, name, &input, 1))
+    if (!dpb_graph_append_node(builder, DPB_OP_SOFTMAX_LOSS, name, &input, 1))
         return DPB_NONE;
     const struct dpb_node *logits = &builder->nodes[input];
-    if (logits->shape.c != builder->graph->nclass || logits->shape.h != 1 || logits->shape.w != 1)
+    const struct dpb_shape shape = logits->shape, samples = builder->nodes[0].shape;
+    const bool of_ids = builder->graph->n_nodes > 1 && builder->nodes[1].op == DPB_OP_EMBEDDING;
+    const bool each = of_ids && shape.h == 1 && shape.w == samples.w;
+    if (shape.c != builder->graph->nclass || !(each || (!of_ids && shape.h == 1 && shape.w == 1)))
         return dpb_graph_builder_refuse(
             builder, DPB_USAGE, name,
-            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class", logits->name,
-            logits->shape.c, logits->shape.h, logits->shape.w, builder->graph->nclass);
+            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class%s", logits->name,
+            shape.c, shape.h, shape.w, builder->graph->nclass,
+            of_ids ? " at each position of the samples" : "");
     builder->ended = true;
-    return end_node(builder, 1, 1, 1);
+    return dpb_graph_end_node(builder, 1, shape.h, shape.w);
 }
 
 static double fan_in(const struct dpb_tensor *weight)
@@ -648,6 +445,13 @@ const struct dpb_graph_ops dpb_graph_builder_ops = {
     .dropout = add_dropout,
     .lrn = add_lrn,
     .shortcut = add_shortcut,
+    .embedding = dpb_graph_add_embedding,
+    .tied = dpb_graph_add_tied,
+    .layer_norm = dpb_graph_add_layer_norm,
+    .gelu = dpb_graph_add_gelu,
+    .attention = dpb_graph_add_attention,
+    .positions = dpb_graph_add_positions,
+    .prepend = dpb_graph_add_prepend,
     .initial = set_initial,
     .tensor = add_tensor,
     .softmax_loss = add_softmax_loss,

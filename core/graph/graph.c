@@ -61,11 +61,12 @@ static void set_default_initial(struct dpb_graph_builder *builder)
     }
 }
 
-/* Moves the tensor that *index names to the end of `ordered` and makes *index its new place. */
-static void place_tensor(struct dpb_graph *graph, const struct dpb_tensor *from,
+/* Moves the tensor that *index names, if it is the node's own, to the end of `ordered` and makes
+ * *index its new place. */
+static void place_tensor(struct dpb_graph *graph, const struct dpb_tensor *from, uint32_t node,
                          struct dpb_tensor *ordered, uint32_t *n_ordered, uint32_t *index)
 {
-    if (*index == DPB_NONE)
+    if (*index == DPB_NONE || from[*index].node != node)
         return;
     struct dpb_tensor *tensor = &ordered[*n_ordered];
     *tensor = from[*index];
@@ -87,11 +88,15 @@ static dpb_status lay_out(struct dpb_graph_builder *builder)
     uint32_t n_ordered = 0;
     for (uint32_t i = graph->n_nodes; i-- > 0;) {
         struct dpb_node *node = &builder->nodes[i];
-        place_tensor(graph, builder->tensors, ordered, &n_ordered, &node->weight);
-        place_tensor(graph, builder->tensors, ordered, &n_ordered, &node->bias);
+        place_tensor(graph, builder->tensors, i, ordered, &n_ordered, &node->weight);
+        place_tensor(graph, builder->tensors, i, ordered, &n_ordered, &node->bias);
         graph->macs += node->macs;
     }
     assert(n_ordered == graph->n_tensors);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) /* its tensor is an earlier node's */
+        if (builder->nodes[i].tied && builder->nodes[i].op != DPB_OP_EMBEDDING)
+            builder->nodes[i].weight =
+                builder->nodes[builder->tensors[builder->nodes[i].weight].node].weight;
     free(builder->tensors);
     graph->tensors = builder->tensors = ordered;
 
@@ -192,7 +197,8 @@ static void hash_node(uint64_t *hash, const struct dpb_node *node)
         (uint32_t)node->op, node->shape.c,    node->shape.h,   node->shape.w,      node->weight,
         node->bias,         node->mean,       node->variance,  window->kernel_h,   window->kernel_w,
         window->stride_h,   window->stride_w, window->pad_top, window->pad_bottom, window->pad_left,
-        window->pad_right,  node->lrn_radius, node->groups,    node->n_inputs};
+        window->pad_right,  node->lrn_radius, node->groups,    node->n_inputs,     node->heads,
+        node->causal,       node->tanh,       node->tied};
     const double reals[] = {node->epsilon,   node->keep_average, node->rate,     node->lrn_k,
                             node->lrn_alpha, node->lrn_beta,     node->smoothing};
     hash_text(hash, node->name);

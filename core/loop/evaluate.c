@@ -14,7 +14,7 @@
 /* A worker's result for its share. */
 struct share {
     double loss; /* sum over its samples */
-    uint64_t correct, in_top5, samples;
+    uint64_t correct, in_top5, samples; /* the first two count labels */
     uint64_t steps; /* of training that it has done in this run */
 };
 
@@ -83,7 +83,7 @@ static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion c
         return -1.0;
     for (uint64_t i = 0; i < n; i++) {
         const struct dpb_eval *eval = &journal->evals[journal->n_evals - n + i];
-        last[i] = eval->samples ? (double)eval->correct / (double)eval->samples : 0.0;
+        last[i] = eval->labels ? (double)eval->correct / (double)eval->labels : 0.0;
     }
     dpb_sort(last, n);
     return last[n / 2];
@@ -150,7 +150,8 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
                           .loss = total.samples ? total.loss / (double)total.samples : 0.0,
                           .correct = total.correct,
                           .in_top5 = total.in_top5,
-                          .samples = total.samples};
+                          .samples = total.samples,
+                          .labels = total.samples * dpb_graph_labels(trainer->experiment->graph)};
     __atomic_store_n(&journal->n_evals, journal->n_evals + 1, __ATOMIC_RELEASE);
     watch_target(trainer);
     return DPB_OK;

@@ -52,7 +52,7 @@ struct dpb_eval {
     uint64_t trained_samples; /* over all workers */
     int64_t trained_ns;       /* evaluations and checkpoints left out */
     double loss;              /* mean over all samples of the test set */
-    uint64_t correct, in_top5, samples;
+    uint64_t correct, in_top5, samples, labels; /* the first two count labels */
 };
 
 /* A row of run.profile; names are cut off where they are longer. */

@@ -367,12 +367,13 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         .shape = model->input,
         .nclass = settings->model.nclass ? (uint32_t)settings->model.nclass : model->nclass,
         .fixed_shape = !model->any_image,
+        .ids = model->ids,
         .seed = (uint64_t)settings->run.seed,
         .rank = rank,
         .n_workers = experiment->n_workers,
         .sharded = settings->data.shard,
         .info_only = rank >= experiment->n_workers};
-    if (settings->model.image)
+    if (settings->model.image && !model->ids)
         request.shape.h = request.shape.w = (uint32_t)settings->model.image;
     if (settings->run.mode == DPB_MODE_COMM) /* no data: the model as it is by itself */
         return build_graph(experiment, request.shape, request.nclass);

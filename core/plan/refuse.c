@@ -361,6 +361,17 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
             experiment->config, DPB_USAGE, "model", "nclass",
             "model.nclass = %lld, but data '%s' has %u classes; leave model.nclass out",
             (long long)settings->model.nclass, settings->data.name, data->nclass);
+    if (model->ids && settings->model.image)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "model", "image",
+                               "model.image is of images, model '%s' reads ids of tokens; give "
+                               "data.length",
+                               settings->model.name);
+    if (model->ids != (data->format.type == DPB_INT32))
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "data", "name",
+            "model '%s' reads %s, data '%s' has %s; take another model or other data",
+            settings->model.name, model->ids ? "ids of tokens" : "images", settings->data.name,
+            model->ids ? "images" : "ids of tokens");
     if ((!model->any_image && (shape.h != model->input.h || shape.w != model->input.w)) ||
         (!model->any_channels && shape.c != model->input.c))
         return dpb_config_fail(experiment->config, DPB_USAGE, "model", "name",

@@ -109,10 +109,10 @@ static uint64_t n_evals_of(const struct dpb_journal *journal)
 
 static json_t *one_eval_to_json(struct dpb_result_maker *maker, const struct dpb_eval *eval)
 {
-    const double samples = eval->samples > 0 ? (double)eval->samples : NAN;
-    const double accuracy = (double)eval->correct / samples;
-    const double top5 = maker->journals[0]->classes > 5 ? (double)eval->in_top5 / samples : NAN;
-    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:I}",      //
+    const double labels = eval->labels > 0 ? (double)eval->labels : NAN;
+    const double accuracy = (double)eval->correct / labels;
+    const double top5 = maker->journals[0]->classes > 5 ? (double)eval->in_top5 / labels : NAN;
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I}", //
                      "step", (json_int_t)eval->step,                       //
                      "epoch", (json_int_t)eval->epoch,                     //
                      "trained_samples", (json_int_t)eval->trained_samples, //
@@ -122,7 +122,8 @@ static json_t *one_eval_to_json(struct dpb_result_maker *maker, const struct dpb
                      "top5_accuracy", dpb_json_real(top5),                            //
                      "loss", dpb_result_real(maker, eval->loss, "eval[].loss"),       //
                      "correct", (json_int_t)eval->correct,                            //
-                     "samples", (json_int_t)eval->samples);
+                     "samples", (json_int_t)eval->samples,                            //
+                     "labels", (json_int_t)eval->labels);
 }
 
 static json_t *eval_to_json(struct dpb_result_maker *maker)

@@ -7,10 +7,13 @@
  *     p + 3 u - 2        in [-2, 2), mean 0, standard deviation 1
  *
  * so that a network can learn the classes and training can be seen to work. uint8 samples hold it
- * in steps of 1/64. Numbers come from Philox by sample and element (random.h): they depend on the
- * seed alone. Only `distinct` samples of each split are generated; further ones repeat them, so
- * that fetch is a copy. The training set's are made in open, the test set's when it is first asked
- * for one: most runs never do, and many workers are ready the sooner.
+ * in steps of 1/64. Where the model reads ids, three of four follow from the one before: id * 5 + 7
+ * modulo the classes; the others are any.
+ *
+ * Numbers come from Philox by sample and element (random.h): they depend on the seed alone. Only
+ * `distinct` samples of each split are generated; further ones repeat them. So fetch is a copy. The
+ * training set's are made in open, the test set's when it is first asked for one: most runs never
+ * do, and many workers are ready the sooner.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -60,7 +63,7 @@ struct pool {
 
 struct synthetic {
     struct dpb_data_info info;
-    size_t sample_bytes;
+    size_t sample_bytes, label_bytes; /* of one sample */
     uint64_t seed;
     struct pool pools[2]; /* by dpb_split */
     pthread_mutex_t making;
@@ -152,6 +155,26 @@ static void generate(const struct synthetic *source, uint32_t number, int32_t la
     }
 }
 
+/* A sequence of ids; the label of each is the next one. */
+static void generate_ids(const struct synthetic *source, uint32_t number, int32_t *ids,
+                         int32_t *labels)
+{
+    const uint32_t length = source->info.format.shape.w, nclass = source->info.nclass;
+    uint32_t words[BLOCK], id = 0;
+    for (uint32_t at = 0; at <= length; at += BLOCK) {
+        random_block(source->seed, number, at, words);
+        for (uint32_t i = at; i <= length && i - at < BLOCK; i++) {
+            const uint32_t word = words[i - at];
+            const uint32_t any = (uint32_t)((uint64_t)(word << 2) * nclass >> 32);
+            id = i > 0 && word >> 30 != 0 ? (uint32_t)(((uint64_t)id * 5 + 7) % nclass) : any;
+            if (i < length)
+                ids[i] = (int32_t)id;
+            if (i > 0)
+                labels[i - 1] = (int32_t)id;
+        }
+    }
+}
+
 static dpb_status fill_pool(const struct synthetic *source, struct pool *pool, uint32_t first)
 {
     uint64_t bytes;
@@ -161,15 +184,21 @@ static dpb_status fill_pool(const struct synthetic *source, struct pool *pool, u
                           "data.distinct: %" PRIu64 " samples of %zu bytes do not fit in any "
                           "memory: make it smaller",
                           pool->n, source->sample_bytes);
-    size_t label_bytes = (size_t)pool->n * sizeof *pool->labels;
+    size_t label_bytes = (size_t)pool->n * source->label_bytes;
+    const bool ids = source->info.format.type == DPB_INT32;
     size_t bits_bytes = source->sample_bytes + PAD;
     uint8_t *samples = host->alloc((size_t)bytes), *bits = host->alloc(bits_bytes);
     int32_t *labels = host->alloc(label_bytes);
     bool made = samples && bits && labels;
     for (uint64_t i = 0; i < pool->n && made; i++) {
         uint32_t number = first + (uint32_t)i;
+        void *sample = samples + i * source->sample_bytes;
+        if (ids) {
+            generate_ids(source, number, sample, labels + i * source->info.format.shape.w);
+            continue;
+        }
         labels[i] = label_of(source->seed, number, source->info.nclass);
-        generate(source, number, labels[i], bits, samples + i * source->sample_bytes);
+        generate(source, number, labels[i], bits, sample);
     }
     host->release(bits, bits_bytes);
     if (!made) {
@@ -207,7 +236,7 @@ static void synthetic_close(void *handle)
     for (int split = 0; split < 2; split++) {
         struct pool *pool = &source->pools[split];
         host->release(pool->samples, (size_t)pool->n * source->sample_bytes);
-        host->release(pool->labels, (size_t)pool->n * sizeof *pool->labels);
+        host->release(pool->labels, (size_t)pool->n * source->label_bytes);
     }
     pthread_mutex_destroy(&source->making);
     host->release(source, sizeof *source);
@@ -257,14 +286,18 @@ static dpb_status synthetic_open(const void *given, const struct dpb_data_reques
     source->info.nclass = request->nclass;
     source->info.n_samples[DPB_TRAIN] = (uint64_t)options->samples;
     source->info.n_samples[DPB_TEST] = (uint64_t)options->test_samples;
-    source->info.format = (struct dpb_sample_format){
-        .shape = request->shape, .type = u8 ? DPB_UINT8 : DPB_FP32, .order = DPB_CHW};
+    source->info.format = (struct dpb_sample_format){.shape = request->shape,
+                                                     .type = request->ids ? DPB_INT32
+                                                             : u8         ? DPB_UINT8
+                                                                          : DPB_FP32,
+                                                     .order = DPB_CHW};
     for (uint32_t c = 0; c < DPB_MAX_CHANNELS; c++) {
         /* A byte stands for the middle of its step. */
         source->info.format.scale[c] = u8 ? 1.0f / 64 : 1.0f;
         source->info.format.offset[c] = u8 ? -2.0f + 0.5f / 64 : 0.0f;
     }
     source->sample_bytes = dpb_sample_bytes(&source->info.format);
+    source->label_bytes = dpb_sample_labels(&source->info.format) * sizeof(int32_t);
     dpb_status status = DPB_OK;
     if (!request->info_only) {
         source->pools[DPB_TRAIN].n = distinct_of(options, (uint64_t)options->samples,
@@ -294,7 +327,8 @@ static dpb_status synthetic_fetch(void *handle, dpb_split split, uint64_t epoch,
         uint64_t number = indices[i] % pool->n;
         memcpy((uint8_t *)samples + i * source->sample_bytes,
                pool->samples + number * source->sample_bytes, source->sample_bytes);
-        labels[i] = pool->labels[number];
+        memcpy((uint8_t *)labels + i * source->label_bytes,
+               (const uint8_t *)pool->labels + number * source->label_bytes, source->label_bytes);
     }
     return DPB_OK;
 }

@@ -142,6 +142,35 @@ def cifar10():
     }
 
 
+def llmc(ids, magic=20240520, version=1, count=None):
+    header = [magic, version, len(ids) if count is None else count] + [0] * 253
+    return struct.pack("<256I", *header) + struct.pack(f"<{len(ids)}{'I' if magic == 20240801 else 'H'}", *ids)
+
+
+def tokens():
+    def case(kind, first, second=b"", test=b""):
+        return bytes([kind, bool(test)]) + part(first) + part(second) + part(test)
+
+    ids = [i * 37 % 300 for i in range(42)]
+    raw = struct.pack("<42H", *ids)
+    return {
+        "llmc": case(0, llmc(ids), llmc(ids[:5]), llmc(ids[:9])),
+        "llmc32": case(0, llmc(ids, 20240801, 7), llmc(ids[:20])),
+        "bytes": case(1, b"Call me Ishmael. Some years ago - never mind how long precisely", b"", b"Whale"),
+        "uint16": case(2, raw, raw[:8], raw[:12]),
+        "vocabulary": case(2, raw[:40] + b"\x2c\x01" + raw[42:]),
+        "vocabulary32": case(0, llmc([*ids[:20], 0xffffffff, 0x80000000, 300], 20240801, 7), llmc(ids)),
+        "odd": case(2, raw[:41], raw),
+        "magic": case(0, llmc(ids, 20240519), llmc(ids)),
+        "version": case(0, llmc(ids, 20240801, 1), llmc(ids)),
+        "evaluation": case(0, llmc(ids, 20240522), llmc(ids)),
+        "count": case(0, llmc(ids, count=0xffffffff), llmc(ids)),
+        "cut": case(0, llmc(ids)[:1000], llmc(ids)),
+        "short": case(1, b"Call"),
+        "empty": b"",
+    }
+
+
 def tensors(entries, data, metadata=None, pad=0):
     header = {} if metadata is None else {"__metadata__": metadata}
     header.update(entries)
@@ -497,14 +526,15 @@ CODECS = {
                                wide=codec(3, struct.pack("<f", 1) + b"\0\x7f\xfe", b"codec_levels=127")),
 }
 
-ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
+ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "tokens": tokens,
+       "safetensors": safetensors,
        "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "channel": channel,
        "party": party, "text": texts, "profile": profile, **CODECS}
 
 
 # Those that a target uses to its end; replay.c sees to it.
 GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "lists", "length", "published"], "result": ["one", "deep", "sweep", "measured", "rows"],
-        "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
+        "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"], "tokens": ["llmc", "llmc32", "bytes", "uint16"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
         "store": ["meet", "two", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],

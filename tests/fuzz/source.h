@@ -8,8 +8,54 @@
 #include "base/options.h"
 #include "tests/fuzz/fuzz.h"
 
+static bool in_range(const int32_t *numbers, uint64_t n, uint32_t nclass)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (numbers[i] < 0 || (uint32_t)numbers[i] >= nclass)
+            return false;
+    return true;
+}
+
+/* False: the sample was refused. */
+static bool source_fetch(const struct dpb_data_ops *ops, void *source,
+                         const struct dpb_data_info *info, dpb_split split, uint64_t index)
+{
+    const uint32_t n_labels = dpb_sample_labels(&info->format);
+    void *sample = malloc(dpb_sample_bytes(&info->format)); /* no byte more */
+    int32_t *labels = malloc(n_labels * sizeof *labels);
+    FUZZ_CHECK(sample != NULL && labels != NULL);
+    memset(labels, 0xff, n_labels * sizeof *labels);
+    const bool good = ops->fetch(source, split, 1, &index, 1, sample, labels) == DPB_OK;
+    if (good) {
+        FUZZ_CHECK(in_range(labels, n_labels, info->nclass));
+        if (info->format.type == DPB_INT32)
+            FUZZ_CHECK(in_range(sample, n_labels, info->nclass));
+    } else {
+        FUZZ_CHECK(dpb_first_error(NULL)[0] != '\0');
+    }
+    free(sample);
+    free(labels);
+    return good;
+}
+
+/* The first samples of each split and the last, all of a small one. */
+static bool source_fetch_all(const struct dpb_data_ops *ops, void *source,
+                             const struct dpb_data_info *info)
+{
+    enum { MOST = 64 };
+    bool good = true;
+    for (int split = 0; split < 2; split++) {
+        const uint64_t n = info->n_samples[split];
+        for (uint64_t i = 0; i < n && i < MOST; i++)
+            good &= source_fetch(ops, source, info, (dpb_split)split, i);
+        if (n > MOST)
+            good &= source_fetch(ops, source, info, (dpb_split)split, n - 1);
+    }
+    return good;
+}
+
 /* Opens the source with data.path = fuzz_directory() and these assignments (ended by NULL), fetches
- * the first and the last sample of each split, and closes it. */
+ * samples of each split, and closes it. */
 static void source_use(const char *const *assignments, const struct dpb_data_request *request)
 {
     const struct dpb_plugin *plugin = dpb_plugin_entry(fuzz_host());
@@ -23,21 +69,7 @@ static void source_use(const char *const *assignments, const struct dpb_data_req
     FUZZ_CHECK(dpb_options_parse_known(&table, config) == DPB_OK);
     struct dpb_data_info info;
     if (ops->open(options, request, &source, &info) == DPB_OK) {
-        void *sample = malloc(dpb_sample_bytes(&info.format)); /* no byte more */
-        FUZZ_CHECK(sample != NULL);
-        bool good = true;
-        for (int split = 0; split < 2; split++) {
-            uint64_t ends[2] = {0, info.n_samples[split] - 1};
-            for (int i = 0; i < 2 && info.n_samples[split] > 0; i++) {
-                int32_t label = -1;
-                if (ops->fetch(source, (dpb_split)split, 1, &ends[i], 1, sample, &label) == DPB_OK)
-                    FUZZ_CHECK(label >= 0 && (uint32_t)label < info.nclass);
-                else
-                    good = false;
-            }
-        }
-        free(sample);
-        if (good)
+        if (source_fetch_all(ops, source, &info))
             fuzz_used();
     } else {
         FUZZ_CHECK(source == NULL && dpb_first_error(NULL)[0] != '\0');

@@ -432,6 +432,8 @@ static void set_data(struct conf *conf)
     if (names[0] == '\0' || has_word(names, "synthetic"))
         at = (size_t)snprintf(conf->data, sizeof conf->data,
                               "data.distinct=2 data.test_samples=16 ");
+    if (has_word(names, "tokens")) /* the text of the experiments themselves */
+        snprintf(conf->data + at, sizeof conf->data - at, "data.path=%s", directory);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
         if (has_word(names, sources[i])) {
             snprintf(conf->data + at, sizeof conf->data - at, "data.path=%s", sources[i]);

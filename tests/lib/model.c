@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "lib/command.h"
 #include "lib/own.h"
 #include "lib/plugin.h"
@@ -64,28 +66,25 @@ const struct dpb_plugin *model_find(const char *name)
 
 /* ---- networks ------------------------------------------------------------------------------ */
 
-/* Options of a model: its defaults are zeros. */
 struct options {
     _Alignas(16) char bytes[64];
 };
 
+/* A model's defaults, but for its form. */
 static struct options choose_version(const struct dpb_plugin *model, const char *version)
 {
     struct options options = {{0}};
-    assert_true(model->options_size <= sizeof options.bytes);
-    for (const struct dpb_option *row = model->options; row && row->name; row++) {
-        if (strcmp(row->name, "version") != 0 && strcmp(row->name, "form") != 0)
-            continue;
-        const char *wanted = version ? version : row->def;
-        for (int i = 0; row->choices[i]; i++) {
-            if (strcmp(row->choices[i], wanted) == 0) {
-                memcpy(options.bytes + row->offset, &i, sizeof i);
-                return options;
-            }
-        }
-    }
+    const struct dpb_option_table table = {
+        .section = "model", .owner = model->name, .rows = model->options, .values = options.bytes};
+    struct dpb_config *config = dpb_config_create();
+    const char *key =
+        strncmp(model->name, "densenet", strlen("densenet")) == 0 ? "form" : "version";
+    assert_true(config && model->options_size <= sizeof options.bytes);
     if (version)
-        fail_msg("model '%s' has no version '%s'", model->name, version);
+        assert_int_equal(dpb_config_set(config, "model", key, version, "a test"), DPB_OK);
+    if (model->options && dpb_options_parse(&table, 1, config) != DPB_OK)
+        fail_msg("%s", dpb_first_error(NULL));
+    dpb_config_destroy(config);
     return options;
 }
 

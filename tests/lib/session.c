@@ -27,7 +27,9 @@ static struct dpb_graph *build_graph(const struct subject *subject)
     const struct dpb_plugin *model = subject->own ? subject->own : model_find(subject->model);
     struct dpb_shape input = model_info(model).input;
     if (subject->image)
-        input.h = input.w = subject->image;
+        input.w = subject->image;
+    if (subject->image && subject->type != DPB_INT32)
+        input.h = subject->image;
     return model_graph(model, subject->version, input, 10);
 }
 

@@ -18,7 +18,7 @@ enum { SEED = DPB_SESSION_SEED, STEP = DPB_SESSION_STEP, FIRST_SAMPLE = DPB_SESS
 /* What is trained: a model and how its samples come. */
 struct subject {
     const char *model, *version; /* a model plugin's name, and its option (NULL: the default) */
-    uint32_t image;              /* height and width; 0: the model's own */
+    uint32_t image;              /* height and width, or length; 0: the model's */
     uint32_t batch;
     dpb_dtype type;
     dpb_sample_order order;

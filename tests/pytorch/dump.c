@@ -6,7 +6,7 @@
  *   dump DIRECTORY MODEL BATCH CHANNELS HEIGHT WIDTH [KEY=VALUE...]    KEY: options of the model
  *
  * DIRECTORY gets graph.json and flat files of little-endian numbers: weights, gradients, statistics
- * (arenas), input (NCHW), logits, mask_NODE (dropout's factors) as fp64, labels as int32.
+ * (arenas), input (NCHW; ids), logits, mask_NODE (dropout's factors) as fp64, labels as int32.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -59,23 +59,42 @@ static json_t *index_json(uint32_t index)
 
 static json_t *node_json(const struct dpb_node *node)
 {
-    static const char *const op_name[DPB_OPS] = {
-        "input", "conv",   "batch_norm", "relu", "max_pool", "mean_pool",   "dense",
-        "add",   "concat", "dropout",    "lrn",  "shortcut", "softmax_loss"};
+    static const char *const op_name[DPB_OPS] = {[DPB_OP_INPUT] = "input",
+                                                 [DPB_OP_CONV] = "conv",
+                                                 [DPB_OP_BATCH_NORM] = "batch_norm",
+                                                 [DPB_OP_RELU] = "relu",
+                                                 [DPB_OP_MAX_POOL] = "max_pool",
+                                                 [DPB_OP_MEAN_POOL] = "mean_pool",
+                                                 [DPB_OP_DENSE] = "dense",
+                                                 [DPB_OP_ADD] = "add",
+                                                 [DPB_OP_CONCAT] = "concat",
+                                                 [DPB_OP_DROPOUT] = "dropout",
+                                                 [DPB_OP_LRN] = "lrn",
+                                                 [DPB_OP_SHORTCUT] = "shortcut",
+                                                 [DPB_OP_EMBEDDING] = "embedding",
+                                                 [DPB_OP_LAYER_NORM] = "layer_norm",
+                                                 [DPB_OP_GELU] = "gelu",
+                                                 [DPB_OP_ATTENTION] = "attention",
+                                                 [DPB_OP_POSITIONS] = "positions",
+                                                 [DPB_OP_PREPEND] = "prepend",
+                                                 [DPB_OP_TENSOR] = "tensor",
+                                                 [DPB_OP_SOFTMAX_LOSS] = "softmax_loss"};
     const struct dpb_window *v = &node->window;
     json_t *inputs = json_array();
     for (uint32_t k = 0; k < node->n_inputs; k++)
         json_array_append_new(inputs, json_integer(node->inputs[k]));
-    return json_pack(
-        "{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i],s:[i,i,i,i],"
-        "s:i,s:f,s:i,s:f,s:f,s:f}",
-        "op", op_name[node->op], "name", node->name, "inputs", inputs, "shape",
-        shape_json(node->shape), "weight", index_json(node->weight), "bias", index_json(node->bias),
-        "mean", index_json(node->mean), "variance", index_json(node->variance), "kernel",
-        (int)v->kernel_h, (int)v->kernel_w, "stride", (int)v->stride_h, (int)v->stride_w, "pad",
-        (int)v->pad_left, (int)v->pad_right, (int)v->pad_top, (int)v->pad_bottom, "groups",
-        (int)node->groups, "epsilon", node->epsilon, "lrn_radius", (int)node->lrn_radius, "lrn_k",
-        node->lrn_k, "lrn_alpha", node->lrn_alpha, "lrn_beta", node->lrn_beta);
+    return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i],s:[i,i,i,i],"
+                     "s:i,s:i,s:b,s:b,s:b,s:f,s:i,s:f,s:f,s:f}",
+                     "op", op_name[node->op], "name", node->name, "inputs", inputs, "shape",
+                     shape_json(node->shape), "weight", index_json(node->weight), "bias",
+                     index_json(node->bias), "mean", index_json(node->mean), "variance",
+                     index_json(node->variance), "kernel", (int)v->kernel_h, (int)v->kernel_w,
+                     "stride", (int)v->stride_h, (int)v->stride_w, "pad", (int)v->pad_left,
+                     (int)v->pad_right, (int)v->pad_top, (int)v->pad_bottom, "groups",
+                     (int)node->groups, "heads", (int)node->heads, "tied", (int)node->tied,
+                     "causal", (int)node->causal, "tanh", (int)node->tanh, "epsilon", node->epsilon,
+                     "lrn_radius", (int)node->lrn_radius, "lrn_k", node->lrn_k, "lrn_alpha",
+                     node->lrn_alpha, "lrn_beta", node->lrn_beta);
 }
 
 static dpb_status write_graph(const char *directory, const struct dpb_graph *graph, uint32_t batch,
@@ -117,7 +136,7 @@ struct pass {
     double *weights, *gradients, *state, *statistics;
     struct dpb_sample_format format;
     struct dpb_batch batch;
-    float *samples;
+    void *samples;
     int32_t *labels;
     struct dpb_outcome outcome;
 };
@@ -139,8 +158,10 @@ static void fill(struct pass *pass, uint32_t n)
     pass->gradients = allocate(graph->n_elements, sizeof(double));
     pass->state = allocate(graph->n_state_elements, sizeof(double));
     pass->statistics = allocate(graph->n_state_elements, sizeof(double));
+    const bool ids = dpb_graph_reads_ids(graph);
+    const uint32_t n_labels = n * dpb_graph_labels(graph);
     pass->samples = allocate(elements, sizeof(float));
-    pass->labels = allocate(n, sizeof(int32_t));
+    pass->labels = allocate(n_labels, sizeof(int32_t));
     dpb_graph_initialise(graph, SEED, DPB_FP64, pass->weights);
     dpb_graph_initialise_state(graph, DPB_FP64, pass->state);
     /* Biases of 0 and gammas of 1 would hide their being left out. */
@@ -150,11 +171,16 @@ static void fill(struct pass *pass, uint32_t n)
             pass->weights[tensor->offset + k] += 0.1 * normal(t, (uint32_t)k);
     }
     for (uint64_t k = 0; k < elements; k++)
-        pass->samples[k] = (float)normal(UINT32_MAX, (uint32_t)k);
-    for (uint32_t i = 0; i < n; i++)
+        if (ids)
+            ((int32_t *)pass->samples)[k] = (int32_t)(k * k % graph->nclass);
+        else
+            ((float *)pass->samples)[k] = (float)normal(UINT32_MAX, (uint32_t)k);
+    for (uint32_t i = 0; i < n_labels; i++)
         pass->labels[i] = (int32_t)(7 * i % graph->nclass);
-    pass->format = (struct dpb_sample_format){
-        .shape = shape, .type = DPB_FP32, .order = DPB_CHW, .scale = {1, 1, 1, 1}};
+    pass->format = (struct dpb_sample_format){.shape = shape,
+                                              .type = ids ? DPB_INT32 : DPB_FP32,
+                                              .order = DPB_CHW,
+                                              .scale = {1, 1, 1, 1}};
     pass->batch = (struct dpb_batch){
         .format = &pass->format, .samples = pass->samples, .labels = pass->labels, .n = n};
 }
@@ -244,7 +270,8 @@ static dpb_status write_pass(const struct pass *pass, const char *directory)
         write_file(directory, "gradients", pass->gradients, graph->n_elements * sizeof(double)));
     DPB_TRY(write_file(directory, "statistics", pass->statistics,
                        graph->n_state_elements * sizeof(double)));
-    DPB_TRY(write_file(directory, "labels", pass->labels, pass->batch.n * sizeof(int32_t)));
+    DPB_TRY(write_file(directory, "labels", pass->labels,
+                       pass->batch.n * dpb_graph_labels(graph) * sizeof(int32_t)));
     DPB_TRY(write_activation(pass, directory, 0, "input"));
     DPB_TRY(
         write_activation(pass, directory, graph->nodes[graph->n_nodes - 1].inputs[0], "logits"));

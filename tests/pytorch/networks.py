@@ -1,5 +1,6 @@
 """Networks written by hand from the papers, with the names and shapes of dpbench's."""
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -167,3 +168,85 @@ class MobileNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.fc(x.mean((2, 3)))
+
+
+class Token(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+
+class TransformerBlock(nn.Module):
+    """Positions stay pixels {width, 1, length}, as dpbench has them."""
+
+    def __init__(self, width, heads, causal=False):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        epsilon = 1e-5 if causal else 1e-6
+        self.norm1 = nn.LayerNorm(width, eps=epsilon)
+        self.qkv = nn.Conv2d(width, 3 * width, 1)
+        self.projection = nn.Conv2d(width, width, 1)
+        self.norm2 = nn.LayerNorm(width, eps=epsilon)
+        self.fc1 = nn.Conv2d(width, 4 * width, 1)
+        self.fc2 = nn.Conv2d(4 * width, width, 1)
+
+    @staticmethod
+    def over_channels(norm, x):
+        return norm(x.movedim(1, -1)).movedim(-1, 1)
+
+    def forward(self, x):
+        n, width, _, length = x.shape
+        y = self.qkv(self.over_channels(self.norm1, x))
+        q, k, v = y.view(n, 3, self.heads, width // self.heads, length).mT.unbind(1)
+        scores = q @ k.mT / (width // self.heads) ** 0.5
+        if self.causal:
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        y = scores.softmax(-1) @ v
+        x = x + self.projection(y.mT.reshape(n, width, 1, length))
+        y = self.fc1(self.over_channels(self.norm2, x))
+        return x + self.fc2(F.gelu(y, approximate="tanh" if self.causal else "none"))
+
+
+class ViT(nn.Module):
+    """For images of 64x64, which have 16 patches."""
+
+    def __init__(self, nclass, width, heads):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.add_module("class", Token(width))
+        self.positions = Token(17, width)
+        for i in range(1, 13):
+            self.add_module(f"block{i}", TransformerBlock(width, heads))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, nclass)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2)
+        token = getattr(self, "class").weight[None, :, None].expand(len(x), -1, 1)
+        x = torch.cat([token, x], 2) + self.positions.weight.T
+        x = x[:, :, None]
+        for i in range(1, 13):
+            x = getattr(self, f"block{i}")(x)
+        return self.head(self.norm(x[:, :, 0, 0]))
+
+
+class GPT(nn.Module):
+    """GPT-2: the classifier has the embedding's weight."""
+
+    def __init__(self, nclass, layers, width, heads, context):
+        super().__init__()
+        self.layers = layers
+        self.tokens = nn.Embedding(nclass, width)
+        self.positions = Token(context, width)
+        for i in range(1, layers + 1):
+            self.add_module(f"block{i}", TransformerBlock(width, heads, causal=True))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x):
+        ids = x.long().flatten(1)
+        x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+        x = x.mT[:, :, None]
+        for i in range(1, self.layers + 1):
+            x = getattr(self, f"block{i}")(x)
+        x = self.norm(x.flatten(2).mT)
+        return (x @ self.tokens.weight.T).mT

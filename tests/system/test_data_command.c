@@ -49,6 +49,7 @@ static int set_up(void **state)
     write_sets();
     sandbox_write("x.ini", "[run]\nname = thing\nbatch = 4\nepochs = 1000\n[model]\nname = tiny\n"
                            "[device]\nname = reference\n");
+    sandbox_write("text.txt", "%0*d", 42 * 64 + 1, 7);
     sandbox_write("sweep.ini", "[run]\nbatch = 4\nsteps = 1000\n[model]\nname = tiny\n"
                                "[device]\nname = reference\n[sweep]\ncomm.name = shm, replicated\n"
                                "run.workers = 1, 2\n");
@@ -220,6 +221,41 @@ TEST(test_table)
     traces_expect_none(&before, "dpbench data", 0.5);
 }
 
+/* Of a model that reads ids: from files, whose length may be another, and by the formula. */
+TEST(test_ids)
+{
+    static const struct {
+        const char *arguments, *line;
+        int length, samples, classes;
+    } rows[] = {
+        {"model.name=gpt_tiny data.name=tokens data.path=text.txt",
+         "^thing: data tokens, 38 training samples of 1 x 1 x 64 int32, batch 4, opened in ", 64,
+         38, 256},
+        {"model.name=gpt model.layers=1 model.width=8 model.heads=2 model.context=40 "
+         "data.name=tokens data.path=text.txt data.type=bytes data.length=32",
+         "^thing: data tokens, 76 training samples of 1 x 1 x 32 int32", 32, 76, 256},
+        {"model.name=gpt_tiny data.name=synthetic data.samples=50",
+         "^thing: data synthetic, 50 training samples of 1 x 1 x 64 int32", 64, 50, 256},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        char words[320];
+        snprintf(words, sizeof words, "-c x.ini run.steps=9 data.threads=1 --output o.json %s",
+                 rows[i].arguments);
+        run(&command, 0, words);
+        expect_line(command.out, rows[i].line);
+        json_t *document = own_json(json_load_file("o.json", 0, NULL));
+        assert_string_equal(json_text_at(document, "data.type"), "int32");
+        assert_int_equal(json_number_at(document, "data.shape.2"), rows[i].length);
+        assert_int_equal(json_number_at(document, "data.sample_bytes"), 4 * rows[i].length);
+        assert_int_equal(json_number_at(document, "data.classes"), rows[i].classes);
+        assert_int_equal(json_number_at(document, "data.train_samples"), rows[i].samples);
+        const bool counts = strstr(rows[i].arguments, "tokens") != NULL;
+        assert_int_equal(json_is_number(json_at(document, "points.0.bytes_read_per_s")), counts);
+        unlink("o.json");
+    }
+}
+
 /* ---- how it ends --------------------------------------------------------------------------- */
 
 TEST(test_refusals)
@@ -235,6 +271,13 @@ TEST(test_refusals)
         {"-c x.ini data.name=idx data.path=cifar", {"train-images-idx3-ubyte"}},
         {"-c x.ini data.samples=40 run.batch=41", {"larger than the training set", "run.batch"}},
         {"-c x.ini model.name=overfeat data.name=idx data.path=idx", {"takes samples of"}},
+        {"-c x.ini data.name=tokens data.path=text.txt",
+         {"data 'tokens' has ids of tokens", "the model reads images", "model.name = gpt"}},
+        {"-c x.ini model.name=gpt_tiny data.name=idx data.path=idx",
+         {"'gpt_tiny' reads ids of tokens", "data 'idx' has images"}},
+        {"-c x.ini model.name=gpt_tiny data.name=tokens", {"data.path is empty"}},
+        {"-c x.ini model.name=gpt_tiny data.name=tokens data.path=text.txt data.length=65",
+         {"has 64 rows for 65 positions"}},
         {"-c x.ini run.steps=2 run.seconds=1", {"run.seconds", "exactly one"}},
         {"-c x.ini --output .", {"--output . is a directory"}},
         {"-c x.ini --jsn", {"unknown option '--jsn'", "usage: dpbench data"}},

@@ -192,6 +192,30 @@ TEST(test_round_trip)
     }
 }
 
+static dpb_status build_tied(const void *options, const struct dpb_graph_ops *g,
+                             struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options, (void)nclass;
+    const uint32_t rows = g->embedding(b, "rows", g->input(b), 3);
+    g->softmax_loss(b, "loss", g->tied(b, "classes", g->gelu(b, "gelu", rows, true), rows));
+    return DPB_OK;
+}
+
+/* A tensor that two nodes have is written once. */
+TEST(test_tied)
+{
+    static const struct dpb_model_ops tied = {.build = build_tied};
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    struct dpb_graph *graph;
+    assert_int_equal(dpb_graph_build("tied", &tied, NULL, (struct dpb_shape){1, 1, 4}, 5, &graph),
+                     DPB_OK);
+    f.graph = own_graph(graph);
+    fixture_fill(&f, 3);
+    save(&f, NULL);
+    check_load(&f);
+}
+
 /* F32 read as fp64 is exact, and back; F64 is rounded. */
 TEST(test_conversion)
 {

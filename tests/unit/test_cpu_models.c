@@ -21,6 +21,8 @@ static const struct row rows[] = {
     {{"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS | REPEAT},
     {{"mobilenet_v1", NULL, 33, 2, DPB_UINT8, DPB_CHW, NULL}, OPS | REPEAT},
     {{"cifar_cnn", NULL, 0, 2, DPB_UINT8, DPB_HWC, NULL}, ALL},
+    {{"gpt_tiny", NULL, 20, 2, DPB_INT32, DPB_CHW, NULL}, ALL},
+    {{"vit_ti16", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL}, ALL},
 };
 
 static void test_model(void **state)

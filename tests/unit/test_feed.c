@@ -618,6 +618,135 @@ TEST(test_a_label_out_of_range_is_refused)
     }
 }
 
+/* ---- ids of tokens ------------------------------------------------------------------------- */
+
+enum { LENGTH = 3 };
+
+/* Sample i: ids i, i + 1, i + 2, and labels that are one more, all modulo the classes. `wrong`: an
+ * id and a label that are others. */
+struct wrong {
+    uint64_t sample;
+    int32_t position, id, label;
+};
+
+static void make_ids(const struct wrong *wrong, uint64_t index, int32_t *ids, int32_t *labels)
+{
+    for (int32_t k = 0; k < LENGTH; k++) {
+        ids[k] = (int32_t)((index + (uint64_t)k) % CLASSES);
+        labels[k] = (ids[k] + 1) % CLASSES;
+    }
+    if (wrong->sample == index) {
+        ids[wrong->position] = wrong->id;
+        labels[wrong->position] = wrong->label;
+    }
+}
+
+static dpb_status fetch_ids(void *context, dpb_split split, uint64_t epoch, const uint64_t *indices,
+                            uint32_t n, void *samples, int32_t *labels)
+{
+    (void)split;
+    (void)epoch;
+    for (uint32_t i = 0; i < n; i++)
+        make_ids(context, indices[i], (int32_t *)samples + i * LENGTH, labels + i * LENGTH);
+    return DPB_OK;
+}
+
+static const struct dpb_data_ops ids_ops = {.fetch = fetch_ids};
+
+static struct dpb_feed_args args_of_ids(struct wrong *wrong, uint64_t n_samples, uint32_t batch)
+{
+    struct dpb_feed_args args = args_of(NULL, n_samples, batch);
+    args.ops = &ids_ops;
+    args.source = wrong;
+    args.info.format = (struct dpb_sample_format){.shape = {1, 1, LENGTH}, .type = DPB_INT32};
+    args.shuffle = false;
+    return args;
+}
+
+/* Each of them beside the last good one, at the first and at the last position of a sample. */
+TEST(test_ids_and_their_labels_out_of_range_are_refused)
+{
+    static const struct {
+        struct wrong wrong;
+        const char *message; /* NULL: good */
+    } rows[] = {
+        {{3, 0, -1, 0}, "sample 3 has id -1"},
+        {{3, LENGTH - 1, CLASSES, 0}, "sample 3 has id 7"},
+        {{2, LENGTH - 1, CLASSES - 1, CLASSES - 1}, NULL},
+        {{2, LENGTH - 1, 0, CLASSES}, "sample 2 has label 7"},
+        {{1, 1, 0, INT32_MIN}, "sample 1 has label -2147483648"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct wrong wrong = rows[i].wrong;
+        struct dpb_feed_args args = args_of_ids(&wrong, 1000, 4);
+        dpb_first_error_clear();
+        struct dpb_feed *feed = create(&args);
+        struct dpb_feed_batch batch;
+        assert_int_equal(dpb_feed_next(feed, &batch), rows[i].message ? DPB_DATA : DPB_OK);
+        if (rows[i].message) {
+            assert_message(rows[i].message);
+            assert_message("classes are 0 to 6");
+        }
+        dpb_feed_destroy(feed);
+    }
+}
+
+/* A slot has been used before; nothing of that is left where the last batch is not full. */
+TEST(test_a_batch_of_ids_that_is_not_full_has_class_0)
+{
+    struct wrong none = {.sample = UINT64_MAX};
+    struct dpb_feed_args args = args_of_ids(&none, 6, 4);
+    struct dpb_feed *feed = NULL;
+    assert_int_equal(dpb_feed_eval_create(&args, &feed), DPB_OK);
+    dpb_feed_eval_begin(feed, 0, 1);
+    for (uint32_t begin = 0; begin < 6; begin += 4) {
+        struct dpb_feed_batch batch;
+        assert_int_equal(dpb_feed_next(feed, &batch), DPB_OK);
+        assert_int_equal(batch.valid, begin == 0 ? 4 : 2);
+        const int32_t *found = batch.batch.samples;
+        for (uint32_t i = 0; i < 4; i++) {
+            int32_t ids[LENGTH] = {0}, labels[LENGTH] = {0};
+            if (i < batch.valid)
+                make_ids(&none, begin + i, ids, labels);
+            assert_memory_equal(found + i * LENGTH, ids, sizeof ids);
+            assert_memory_equal(batch.batch.labels + i * LENGTH, labels, sizeof labels);
+        }
+    }
+    dpb_feed_destroy(feed);
+}
+
+/* Batches are numbers then; each position has its label, and the pool's ids are checked. */
+TEST(test_a_pool_of_ids)
+{
+    enum { POOL = 5 };
+    int32_t ids[POOL * LENGTH], labels[POOL * LENGTH];
+    struct wrong none = {.sample = UINT64_MAX};
+    struct dpb_feed_args args = args_of_ids(&none, 20, 4);
+    for (uint64_t i = 0; i < POOL; i++)
+        make_ids(&none, i, ids + i * LENGTH, labels + i * LENGTH);
+    args.pool = (struct dpb_sample_pool){ids, labels, POOL};
+    struct dpb_feed *feed = create(&args);
+    struct dpb_feed_batch batch;
+    for (uint32_t step = 0; step < 5; step++) {
+        assert_int_equal(dpb_feed_next(feed, &batch), DPB_OK);
+        assert_null(batch.batch.samples);
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t number = (step * 4 + i) % POOL;
+            assert_int_equal(batch.batch.numbers[i], number);
+            assert_memory_equal(batch.batch.labels + i * LENGTH, labels + number * LENGTH,
+                                LENGTH * sizeof *labels);
+        }
+    }
+    dpb_feed_destroy(feed);
+    ids[POOL * LENGTH - 1] = CLASSES;
+    feed = create(&args);
+    dpb_first_error_clear();
+    assert_int_equal(dpb_feed_next(feed, &batch), DPB_OK);
+    assert_int_equal(dpb_feed_next(feed, &batch), DPB_DATA);
+    assert_message("sample 4 has id 7");
+    dpb_feed_destroy(feed);
+}
+
 TEST(test_a_deadline_says_what_was_waited_for)
 {
     struct fake fake = healthy();

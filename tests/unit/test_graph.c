@@ -13,10 +13,16 @@
 #include "lib/own.h"
 #include "lib/test.h"
 
+/* Tiny, and transformers for those of sequences. */
 TEST(test_tiny_has_every_op)
 {
-    struct dpb_graph *graph = model_build("tiny", NULL, 5);
+    struct dpb_graph *graph = model_build("tiny", NULL, 5), *vit = model_build("vit", NULL, 5);
+    struct dpb_graph *gpt = model_build("gpt_tiny", NULL, 5);
     bool seen[DPB_OPS] = {false};
+    for (uint32_t i = 0; i < vit->n_nodes; i++)
+        seen[vit->nodes[i].op] = true;
+    for (uint32_t i = 0; i < gpt->n_nodes; i++)
+        seen[gpt->nodes[i].op] = true;
     bool bias[2] = {false}, gamma[2] = {false}, dense_bias[2] = {false};
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
@@ -97,7 +103,8 @@ static void check_tensors(const struct dpb_graph *graph)
         for (uint32_t k = 0; k < tensor->n_dims; k++)
             product *= tensor->dims[k];
         assert_int_equal(tensor->n_elements, product);
-        assert_true(tensor->decays == (tensor->n_dims > 1));
+        const bool positions = node->op == DPB_OP_POSITIONS && !dpb_graph_reads_ids(graph);
+        assert_true(tensor->decays == (tensor->n_dims > 1 && !positions));
 
         char name[128];
         snprintf(name, sizeof name, "%s.%s", node->name, weight ? "weight" : "bias");
@@ -322,18 +329,34 @@ static bool feeds_the_loss(const struct dpb_graph *graph, uint32_t node)
     return graph->nodes[graph->n_nodes - 1].inputs[0] == node;
 }
 
+static double n_blocks_of(const struct dpb_graph *graph)
+{
+    double n = 0;
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        n += graph->nodes[i].op == DPB_OP_ATTENTION;
+    return n;
+}
+
 /* He's for convolutions and hidden dense layers, 1 / sqrt(fan-in) for the last; constants else. Of
- * cifar_cnn Glorot's for all of them. */
+ * cifar_cnn Glorot's for all of them, of transformers 0.02. */
 static void check_initial(const struct dpb_graph *graph)
 {
     const bool glorot = strcmp(graph->name, "cifar_cnn") == 0;
+    const bool gpt = strncmp(graph->name, "gpt", 3) == 0;
+    const bool transformer = gpt || strncmp(graph->name, "vit", 3) == 0;
     for (uint32_t i = 0; i < graph->n_tensors; i++) {
         const struct dpb_tensor *tensor = &graph->tensors[i];
         const struct dpb_node *node = &graph->nodes[tensor->node];
         double stddev = 0.0, value = 0.0;
         bool uniform = false;
-        if (node->weight == i && node->op == DPB_OP_BATCH_NORM) {
+        if (node->weight == i && (node->op == DPB_OP_BATCH_NORM || node->op == DPB_OP_LAYER_NORM)) {
             value = 1.0;
+        } else if (node->weight == i && transformer) {
+            stddev = 0.02;
+            if (gpt && node->op == DPB_OP_POSITIONS)
+                stddev = 0.01;
+            if (gpt && (strstr(node->name, "projection") || strstr(node->name, "fc2")))
+                stddev = 0.02 / sqrt(2 * n_blocks_of(graph));
         } else if (node->weight == i) {
             struct dpb_shape in = graph->nodes[node->inputs[0]].shape;
             double window = (double)node->window.kernel_h * node->window.kernel_w;
@@ -566,6 +589,42 @@ static uint32_t loss_of_wrong_classes(const struct dpb_graph_ops *g, struct dpb_
     return g->softmax_loss(b, "wrong_loss", g->dense(b, "six", x, 6, true));
 }
 
+static uint32_t attention_of_image(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                   uint32_t x)
+{
+    return g->attention(b, "seeing", x, &(struct dpb_attention_args){.heads = 1});
+}
+
+static uint32_t heads_uneven(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, uint32_t x)
+{
+    return g->attention(b, "uneven", g->dense(b, "six", x, 6, true),
+                        &(struct dpb_attention_args){.heads = 4});
+}
+
+static uint32_t positions_too_many(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                   uint32_t x)
+{
+    return g->positions(b, "short", x, &(struct dpb_positions_args){.rows = 48});
+}
+
+static uint32_t embedding_of_image(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                   uint32_t x)
+{
+    return g->embedding(b, "rows", x, 4);
+}
+
+static uint32_t tied_to_nothing(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                uint32_t x)
+{
+    return g->tied(b, "twin", x, x);
+}
+
+static uint32_t epsilon_of_zero(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                uint32_t x)
+{
+    return g->layer_norm(b, "flat", x, 0);
+}
+
 /* The message names the node and the reason, the first mistake counts, nothing leaks. */
 TEST(test_mistakes)
 {
@@ -596,6 +655,12 @@ TEST(test_mistakes)
         {initial_infinite, "'odd'", "a constant is finite"},
         {initial_unknown, "'odd'", "no such rule"},
         {initial_astray, "", "no earlier call returned"},
+        {attention_of_image, "'seeing'", "gets 3x7x7 for 1 heads"},
+        {heads_uneven, "'uneven'", "heads that divide the width"},
+        {positions_too_many, "'short'", "48 rows for 49 positions"},
+        {embedding_of_image, "'rows'", "reads 'input' of 3x7x7"},
+        {tied_to_nothing, "'twin'", "the weight of an embedding of 3 channels"},
+        {epsilon_of_zero, "'flat'", "epsilon 0 has to be positive"},
         {node_unread, "'dangling'", "no other node uses it"},
         {loss_too_early, "'after'", "after the loss"},
         {loss_of_wrong_classes, "'wrong_loss'", "'six' of 6x1x1 for 5 classes"},

@@ -246,6 +246,29 @@ static uint64_t inception3_macs(uint64_t nclass, uint64_t a, uint64_t b)
            8 * 8 * blocks8 + nclass * 2048;
 }
 
+/* Twelve blocks of transformers and their patches: each position has qkv, projection and two dense
+ * layers of four times the width; each pair of positions has a product with a key and one with a
+ * value. */
+static uint64_t vit_macs(uint64_t nclass, uint64_t width, uint64_t patch)
+{
+    const uint64_t side = 224 / patch, length = side * side + 1;
+    const uint64_t block = length * 12 * width * width + 2 * length * length * width;
+    return conv(side, width, patch, 3) + 12 * block + nclass * width;
+}
+
+/* The same of causal ones: a position sees itself and those before it, and has a classifier. */
+static uint64_t gpt_macs(uint64_t nclass, uint64_t width, uint64_t layers)
+{
+    const uint64_t length = 1024, pairs = length * (length + 1) / 2;
+    return layers * (length * 12 * width * width + 2 * pairs * width) + length * width * nclass;
+}
+
+static uint64_t gpt_tiny_macs(uint64_t nclass, uint64_t width, uint64_t length)
+{
+    const uint64_t pairs = length * (length + 1) / 2;
+    return 4 * (length * 12 * width * width + 2 * pairs * width) + length * width * nclass;
+}
+
 /* ---- for tests ----------------------------------------------------------------------------- */
 
 static uint64_t tiny_macs(uint64_t nclass, uint64_t a, uint64_t b)
@@ -327,6 +350,17 @@ static const struct counts table[] = {
     {"resnet152", "v2", 1001, 60194857 - V1_LESS_V2, resnet_macs, 152, 0},
     {"resnext50_32x4d", NULL, 1000, 25028904, resnext50_macs, 0, 0}, /* torchvision's */
     {"mobilenet_v1", NULL, 1000, 4231976, mobilenet_macs, 0, 0},     /* Keras' trainable ones */
+    {"vit", NULL, 1000, 5717416, vit_macs, 192, 16},                 /* as vit_ti16 */
+    {"vit_ti16", NULL, 1000, 5717416, vit_macs, 192, 16},
+    {"vit_s16", NULL, 1000, 22050664, vit_macs, 384, 16},
+    {"vit_b16", NULL, 1000, 86567656, vit_macs, 768, 16}, /* torchvision's */
+    {"vit_b32", NULL, 1000, 88224232, vit_macs, 768, 32}, /* torchvision's */
+    {"gpt", NULL, 50257, 124439808, gpt_macs, 768, 12}, /* as gpt2 */
+    {"gpt2", NULL, 50257, 124439808, gpt_macs, 768, 12},
+    {"gpt2_medium", NULL, 50257, 354823168, gpt_macs, 1024, 24},
+    {"gpt2_large", NULL, 50257, 774030080, gpt_macs, 1280, 36},
+    {"gpt2_xl", NULL, 50257, 1557611200, gpt_macs, 1600, 48},
+    {"gpt_tiny", NULL, 256, 834304, gpt_tiny_macs, 128, 64},
     {"tiny", NULL, 5, 245 + 315 + 14 + 63 + 3 + 990 + 60, tiny_macs, 0, 0},
     {"tiny_dense", NULL, 5, 243 * 13 + 13 + 13 * 7 + 7 + 7 * 5 + 5, tiny_dense_macs, 0, 0},
     {"tiny_bn", NULL, 5, 3 * 9 * 5 + 2 * 5 + 5 * 9 * 9 + 2 * 9 + 9 * 5 + 5, tiny_bn_macs, 0, 0},

@@ -105,6 +105,14 @@ static const struct {
     {"densenet100_k24", "tf", 10, 0,
      "block1.concat32 shape 784x32x32, transition.relu_conv1 shape 48x32x32, transition.pool1 "
      "shape 48x16x16, block3.concat32 shape 816x8x8, block3.conv32 bias yes"},
+    {"gpt2", NULL, 50257, 0,
+     "tokens shape 768x1x1024, block1.qkv shape 2304x1x1024, block12.add2 shape 768x1x1024, head "
+     "shape 50257x1x1024, loss shape 1x1x1024, norm epsilon 1e-05"},
+    {"vit_s16", NULL, 1000, 0,
+     "patches shape 384x14x14, class shape 384x1x197, block1.qkv shape 1152x1x197, "
+     "block12.attention shape 384x1x197, block12.fc1 shape 1536x1x197, first shape 384x1x1, "
+     "patches pad 0 0, norm epsilon 1e-06"},
+    {"vit_b32", NULL, 10, 384, "patches shape 768x12x12, class shape 768x1x145"},
 };
 
 TEST(test_nodes)

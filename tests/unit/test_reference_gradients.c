@@ -135,6 +135,41 @@ NET(shortcut)
     return g->shortcut(b, "identity", x, 6, 1);
 }
 
+NET(layer_norm)
+{
+    return g->layer_norm(b, "op", x, 1e-3);
+}
+
+NET(gelu)
+{
+    return g->gelu(b, "tanh", g->gelu(b, "erf", x, false), true);
+}
+
+static uint32_t attend(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, uint32_t x,
+                       bool causal)
+{
+    x = g->prepend(b, "token", x);
+    x = g->conv(b, "qkv", x, CONV(.channels = 12, .kernel_h = 1, .bias = true));
+    return g->attention(b, "op", x, &(struct dpb_attention_args){.heads = 2, .causal = causal});
+}
+
+NET(attention)
+{
+    return attend(g, b, x, false);
+}
+
+NET(attention_causal)
+{
+    return attend(g, b, x, true);
+}
+
+NET(positions)
+{
+    x = g->positions(b, "pixels", x, &(struct dpb_positions_args){.rows = 0});
+    return g->positions(b, "op", g->prepend(b, "token", x),
+                        &(struct dpb_positions_args){.rows = 40});
+}
+
 /* Odd sizes, not square. */
 #define ODD     \
     {           \
@@ -161,6 +196,11 @@ static const struct net nets[] = {
     {"dropout", dropout, ODD, false},
     {"lrn", lrn, ODD, false},
     {"shortcut", shortcut, ODD, false},
+    {"layer_norm", layer_norm, ODD, false},
+    {"gelu", gelu, ODD, false},
+    {"attention", attention, ODD, false},
+    {"attention_causal", attention_causal, ODD, false},
+    {"positions", positions, ODD, false},
     {"everything", everything, ODD, false},
 };
 enum { N_NETS = sizeof nets / sizeof *nets };
@@ -289,8 +329,10 @@ static void check_forward(const struct record *record, struct ref_call *call, bo
     for (uint32_t k = 0; k < call->node->n_inputs; k++)
         positive =
             positive && all_positive(call->x[k], elements_of(record->bench, call->node->inputs[k]));
-    bool subtracts = call->node->op == DPB_OP_BATCH_NORM || call->node->op == DPB_OP_SOFTMAX_LOSS;
-    for (uint64_t k = 0; positive && !subtracts && k < n; k++)
+    const dpb_op op = call->node->op;
+    bool exceeds = op == DPB_OP_BATCH_NORM || op == DPB_OP_SOFTMAX_LOSS ||
+                   op == DPB_OP_LAYER_NORM || op == DPB_OP_ATTENTION;
+    for (uint64_t k = 0; positive && !exceeds && k < n; k++)
         expect_near(call->y[k], value[k], 1e-12 * (1 + value[k]));
     free(call->y);
 }
@@ -324,8 +366,10 @@ static void check_node(const struct record *record, uint32_t index, bool positiv
     call.step = STEP;
     call.first_sample = FIRST_SAMPLE;
     const double *weights = bench->weights, *gradients = bench->gradients;
-    if (node->weight != DPB_NONE)
+    if (node->weight != DPB_NONE) {
         call.weight = weights + graph->tensors[node->weight].offset;
+        call.n_weights = graph->tensors[node->weight].n_elements;
+    }
     if (node->bias != DPB_NONE)
         call.bias = weights + graph->tensors[node->bias].offset;
     check_forward(record, &call, positive);

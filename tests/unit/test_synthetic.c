@@ -195,6 +195,106 @@ TEST(test_classes_can_be_learned)
     source_close(&source);
 }
 
+/* ---- ids of tokens ------------------------------------------------------------------------- */
+
+enum { LENGTH = 700 }; /* random words are made in blocks of 256: none repeats another */
+
+struct sequence {
+    int32_t ids[LENGTH], labels[LENGTH];
+};
+
+static struct source open_ids(uint64_t seed, uint32_t nclass, const char *more)
+{
+    const struct dpb_data_request request = {
+        .shape = {1, 1, LENGTH}, .nclass = nclass, .ids = true, .seed = seed};
+    struct source source = open_with(&request, "data.test_samples=40", more);
+    assert_int_equal(source.info.format.type, DPB_INT32);
+    assert_int_equal(source.info.format.shape.w, LENGTH);
+    assert_int_equal(source.info.nclass, nclass);
+    return source;
+}
+
+static struct sequence sequence_of(const struct source *source, dpb_split split, uint64_t index)
+{
+    struct sequence sequence;
+    assert_int_equal(
+        source->ops->fetch(source->handle, split, 0, &index, 1, sequence.ids, sequence.labels),
+        DPB_OK);
+    return sequence;
+}
+
+TEST(test_ids_and_the_next_ones)
+{
+    static const uint32_t classes[] = {2, 256, 50257, 1 << 30};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        struct source source = open_ids(5, classes[i], "data.distinct=30");
+        int n_next = 0, n_last = 0; /* that follow by the formula: all, and the last labels */
+        for (uint64_t k = 0; k < 30; k++) {
+            const struct sequence s = sequence_of(&source, k < 15 ? DPB_TRAIN : DPB_TEST, k);
+            assert_memory_not_equal(s.ids + 100, s.ids + 356, 100 * sizeof *s.ids);
+            for (int at = 0; at < LENGTH; at++) {
+                assert_in_range(s.ids[at], 0, classes[i] - 1);
+                assert_in_range(s.labels[at], 0, classes[i] - 1);
+                if (at + 1 < LENGTH)
+                    assert_int_equal(s.labels[at], s.ids[at + 1]);
+                const bool follows =
+                    s.labels[at] == (int32_t)((s.ids[at] * INT64_C(5) + 7) % classes[i]);
+                n_next += follows;
+                n_last += follows && at + 1 == LENGTH;
+            }
+        }
+        assert_in_range(n_last, 12, 30);
+        /* Three of four, and those that any are by chance; within six standard deviations. */
+        const double n = 30.0 * LENGTH, wanted = 0.75 + 0.25 / classes[i];
+        assert_true(fabs(n_next / n - wanted) < 6 * sqrt(wanted * (1 - wanted) / n));
+        source_close(&source);
+    }
+}
+
+TEST(test_ids_depend_on_seed_and_sample)
+{
+    struct source a = open_ids(5, 256, "data.distinct=20");
+    struct source b = open_ids(5, 256, "data.distinct=30");
+    struct source c = open_ids(6, 256, "data.distinct=20");
+    for (uint64_t i = 20; i-- > 0;) {
+        for (int split = 0; split < 2; split++) {
+            const struct sequence s = sequence_of(&a, (dpb_split)split, i);
+            const struct sequence same = sequence_of(&b, (dpb_split)split, i);
+            const struct sequence repeated = sequence_of(&a, (dpb_split)split, i + 20);
+            const struct sequence other = sequence_of(&c, (dpb_split)split, i);
+            const struct sequence next = sequence_of(&a, (dpb_split)split, (i + 1) % 20);
+            assert_memory_equal(&s, &same, sizeof s);
+            assert_memory_equal(&s, &repeated, sizeof s);
+            assert_memory_not_equal(&s, &other, sizeof s);
+            assert_memory_not_equal(&s, &next, sizeof s);
+        }
+        const struct sequence train = sequence_of(&a, DPB_TRAIN, i);
+        const struct sequence test = sequence_of(&a, DPB_TEST, i);
+        assert_memory_not_equal(&train, &test, sizeof train);
+    }
+
+    /* Several at once are the same as one by one, and the pool has them, too. */
+    const uint64_t indices[] = {3, 19, 0};
+    int32_t ids[3][LENGTH], labels[3][LENGTH];
+    struct dpb_sample_pool pool;
+    assert_int_equal(a.ops->fetch(a.handle, DPB_TEST, 0, indices, 3, ids, (int32_t *)labels),
+                     DPB_OK);
+    assert_int_equal(a.ops->pool(a.handle, DPB_TEST, &pool), DPB_OK);
+    assert_int_equal(pool.n, 20);
+    for (size_t i = 0; i < 3; i++) {
+        const struct sequence s = sequence_of(&a, DPB_TEST, indices[i]);
+        assert_memory_equal(ids[i], s.ids, sizeof s.ids);
+        assert_memory_equal(labels[i], s.labels, sizeof s.labels);
+        assert_memory_equal((const int32_t *)pool.samples + indices[i] * LENGTH, s.ids,
+                            sizeof s.ids);
+        assert_memory_equal(pool.labels + indices[i] * LENGTH, s.labels, sizeof s.labels);
+    }
+    source_close(&a);
+    source_close(&b);
+    source_close(&c);
+    assert_int_equal(allocated_bytes, 0);
+}
+
 TEST(test_memory_stays_small)
 {
     const char *const types[] = {"data.type=uint8", "data.type=fp32"};

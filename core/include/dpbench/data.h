@@ -18,10 +18,11 @@ typedef enum dpb_split { DPB_TRAIN, DPB_TEST } dpb_split;
 typedef enum dpb_sample_order { DPB_CHW, DPB_HWC } dpb_sample_order;
 
 /* How a sample lies in memory. The device computes value * scale[c] + offset[c]; no scale
- * is 0. */
+ * is 0. A sample of DPB_INT32 is {1, 1, length}: ids of tokens in [0, nclass). There each position
+ * has a label. Scale and offset mean nothing there. */
 struct dpb_sample_format {
     struct dpb_shape shape;
-    dpb_dtype type; /* DPB_UINT8 or DPB_FP32 */
+    dpb_dtype type; /* DPB_UINT8, DPB_FP32 or DPB_INT32 */
     dpb_sample_order order;
     float scale[DPB_MAX_CHANNELS], offset[DPB_MAX_CHANNELS];
 };
@@ -31,11 +32,17 @@ static inline size_t dpb_sample_bytes(const struct dpb_sample_format *format)
     return (size_t)dpb_shape_elements(format->shape) * dpb_dtype_size(format->type);
 }
 
+static inline uint32_t dpb_sample_labels(const struct dpb_sample_format *format)
+{
+    return format->type == DPB_INT32 ? format->shape.w : 1;
+}
+
 /* The run's wishes of a source, for `open`. */
 struct dpb_data_request {
     struct dpb_shape shape; /* the model's input: for sources that can make any */
     uint32_t nclass;        /* the model's, likewise */
     bool fixed_shape;       /* the model takes no other height and width */
+    bool ids;               /* the model reads ids of tokens (DPB_INT32), and no images */
     uint64_t seed;
     /* This worker, and their number. If `sharded`, this worker fetches the training samples i with
      * i % n_workers == rank only, and any test sample: a source that keeps samples need keep no
@@ -55,7 +62,7 @@ struct dpb_data_info {
 struct dpb_batch {
     const struct dpb_sample_format *format;
     const void *samples;   /* n samples, one after the other */
-    const int32_t *labels; /* n labels in [0, nclass) */
+    const int32_t *labels; /* in [0, nclass): dpb_sample_labels of each sample */
     uint32_t n;
     /* Not NULL: the n samples are those of the program's pool with these numbers,
      * and `samples` is NULL. */
@@ -83,7 +90,8 @@ struct dpb_data_ops {
     dpb_status (*open)(const void *options, const struct dpb_data_request *request, void **source,
                        struct dpb_data_info *info);
     /* Writes `n` samples, those of `indices`, to `samples` (tight, in the format of info) and their
-     * labels. Called by several threads at once; may block on input; must not allocate by habit. */
+     * labels (dpb_sample_labels of each). Called by several threads at once; may block on input;
+     * must not allocate by habit. */
     dpb_status (*fetch)(void *source, dpb_split split, uint64_t epoch, const uint64_t *indices,
                         uint32_t n, void *samples, int32_t *labels);
     void (*close)(void *source); /* accepts NULL */

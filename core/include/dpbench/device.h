@@ -11,6 +11,11 @@
  * the precision, errs by at most 1e-12 (fp64), 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32, fp16) of the
  * sum of the magnitudes of its terms; the loss of a whole model by 1e-10 (fp64), 1e-4 (fp32) or
  * 5e-2. `dpbench conform` checks both.
+ *
+ * Terms of attention: a probability p_ij errs, relative to itself, as its score and the logarithm
+ * of the sum of all exponentials do. So terms with p_ij count 1 + s_ij + sum_k p_ik s_ik times,
+ * where s_ij = scale sum_c |q_ic k_jc|, and in backward's ds_ij = p_ij (dp_ij - d_i) both parts
+ * count. Narrow precisions may round P and dS. docs/models.md has the formulas.
  */
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H
@@ -119,9 +124,9 @@ struct dpb_pass {
 };
 
 struct dpb_outcome {
-    double loss; /* mean over the valid samples */
-    /* Valid samples whose label has the largest logit, and one of the five largest. The first of
-     * equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
+    double loss; /* mean over the labels of the valid samples */
+    /* Labels of valid samples that have the largest logit, and one of the five largest. The first
+     * of equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
      * logit is NaN counts as neither. */
     uint32_t correct, in_top5;
 };

@@ -9,7 +9,9 @@
  * then bias. Every tensor starts at a multiple of DPB_TENSOR_ALIGN elements; the gap before the
  * next holds zeros.
  *
- * Shapes are those of one sample, {c, h, w}; the batch is the device's outermost dimension.
+ * Shapes are those of one sample, {c, h, w}; the batch is the device's outermost dimension. A
+ * sequence is {width, 1, length}: its positions are pixels, and a 1 x 1 convolution is the dense
+ * layer of each. Where an op works on positions, an image has h * w of them, row by row.
  */
 #ifndef DPBENCH_GRAPH_H
 #define DPBENCH_GRAPH_H
@@ -32,11 +34,19 @@ typedef enum dpb_op {
     DPB_OP_CONCAT,    /* of channels, in the order of the inputs */
     DPB_OP_DROPOUT,   /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
     DPB_OP_LRN, /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
-    DPB_OP_SHORTCUT,     /* every stride-th pixel from the first, then zero channels appended */
-    DPB_OP_TENSOR,       /* a weight without a computation, for devices that emulate; passes its
+    DPB_OP_SHORTCUT,   /* every stride-th pixel from the first, then zero channels appended */
+    DPB_OP_EMBEDDING,  /* row id of weight {classes, channels} for each position; reads the batch's
+                            ids, so the input node has no activation of its own */
+    DPB_OP_LAYER_NORM, /* over the channels of each position; weight is gamma, bias is beta */
+    DPB_OP_GELU,       /* x times the normal distribution's probability of less than x */
+    DPB_OP_ATTENTION,  /* of {3 width, 1, length}: q, k and v of all heads, one after the other */
+    DPB_OP_POSITIONS,  /* adds row p of weight {rows, channels} to position p */
+    DPB_OP_PREPEND,    /* weight {channels} becomes position 0; output {c, 1, 1 + h * w} */
+    DPB_OP_TENSOR,     /* a weight without a computation, for devices that emulate; passes its
                             input on */
-    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the target: 1 - smoothing
-                            at the label, plus smoothing / classes everywhere; the last node */
+    DPB_OP_SOFTMAX_LOSS, /* mean over the labels of the cross-entropy with the target: 1 - smoothing
+                            at the label, plus smoothing / classes everywhere; the last node. A
+                            label for each position of the logits */
     DPB_OPS
 } dpb_op;
 
@@ -58,14 +68,21 @@ struct dpb_node {
     /* conv, else 0: both input and output channels are split in so many equal groups, in order. A
      * group of output channels reads the input's group of the same number alone. */
     uint32_t groups;
-    double epsilon;      /* batch-norm */
+    uint32_t heads; /* attention: of equal width; scores are over the root of that width */
+    bool causal;    /* attention: a position sees itself and those before it */
+    /* An embedding and the product that has its weight, too: in backward the product's gradient and
+     * the embedding's are added. The tensor is the embedding's, and final when that is. */
+    bool tied;
+    bool tanh;           /* gelu: by the tangent, as GPT-2 has it; else by the error function */
+    double epsilon;      /* batch-norm, layer-norm */
     double keep_average; /* batch-norm: running = keep * running + (1 - keep) * batch's */
     double rate;         /* dropout: share of elements set to zero */
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
     double smoothing; /* loss: label smoothing, in training and evaluation */
     uint64_t
-        macs; /* multiply-accumulates of the forward pass of one sample (conv, dense, tensor) */
+        macs; /* multiply-accumulates of the forward pass of one sample (conv, dense, attention,
+                 tensor) */
 };
 
 /* A trainable tensor: a contiguous part of the weight arena and of the gradient arena. */
@@ -75,7 +92,8 @@ struct dpb_tensor {
     uint32_t n_dims, dims[4];
     uint64_t n_elements;
     uint64_t offset;    /* of its first element in the arena */
-    bool decays;        /* weight decay applies: weights of convolutions and dense layers */
+    bool decays;        /* weight decay applies: weights of convolutions and dense layers, and of
+                           positions if the model says so */
     double init_stddev; /* standard deviation of the initial values, of mean 0; 0: init_value */
     bool init_uniform;  /* the initial values are uniform, else normal */
     double init_value;
@@ -104,6 +122,22 @@ struct dpb_graph {
     uint64_t macs;             /* forward multiply-accumulates of one sample */
 };
 
+/* The labels of a sample. */
+static inline uint32_t dpb_graph_labels(const struct dpb_graph *graph)
+{
+    const struct dpb_shape loss = graph->nodes[graph->n_nodes - 1].shape;
+    return loss.h * loss.w;
+}
+
+/* Whether the samples are ids of tokens. */
+static inline bool dpb_graph_reads_ids(const struct dpb_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == DPB_OP_EMBEDDING)
+            return true;
+    return false;
+}
+
 /* ------------------------------------------------------------------------ building a graph */
 
 typedef enum dpb_padding {
@@ -131,6 +165,17 @@ struct dpb_batch_norm_args {
     double epsilon;      /* 0: 1e-5 */
     double keep_average; /* 0: 0.9 */
     bool no_gamma;
+};
+
+struct dpb_attention_args {
+    uint32_t heads; /* divides the width */
+    bool causal;
+};
+
+struct dpb_positions_args {
+    uint32_t rows;      /* at least the input's positions; 0: as many */
+    double init_stddev; /* 0: 0.02 */
+    bool decays;        /* weight decay applies */
 };
 
 struct dpb_lrn_args {
@@ -185,6 +230,23 @@ struct dpb_graph_ops {
                     const struct dpb_lrn_args *args);
     uint32_t (*shortcut)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                          uint32_t channels, uint32_t stride);
+    uint32_t (*layer_norm)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                           double epsilon);
+    uint32_t (*gelu)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                     bool tanh);
+    uint32_t (*attention)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                          const struct dpb_attention_args *args);
+    uint32_t (*positions)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                          const struct dpb_positions_args *args);
+    /* The model's samples are ids (struct dpb_model_info): `input` is the input node. Weights
+     * decay, and begin with standard deviation 0.02. */
+    uint32_t (*embedding)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                          uint32_t channels);
+    /* A 1 x 1 convolution to the classes, without bias, by the weight of `embedding`. */
+    uint32_t (*tied)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                     uint32_t embedding);
+    /* A learned token before all others, of initial standard deviation 0.02. */
+    uint32_t (*prepend)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
     /* Chooses the initial values of the tensors of `node`, and returns `node`. With NULL or without
      * a call for the node: HE_NORMAL for weights of convolutions and dense layers, sqrt(1 / fan-in)
      * for those of the dense layer that feeds the loss, 1 for gamma, 0 for biases and beta. Rules
@@ -194,7 +256,7 @@ struct dpb_graph_ops {
     /* For a network of which only the weights are known: model `profile`. */
     uint32_t (*tensor)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                        uint32_t n_elements, uint64_t macs);
-    /* Ends the graph; `input` has one feature a class. */
+    /* Ends the graph; `input` has one feature a class, at each position that has a label. */
     uint32_t (*softmax_loss)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
     struct dpb_shape (*shape)(const struct dpb_graph_builder *builder, uint32_t node);
 };

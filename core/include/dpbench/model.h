@@ -15,6 +15,7 @@ struct dpb_model_info {
     uint32_t batch;         /* per worker, the field's default */
     bool any_image;         /* height and width may be others (dense sizes follow) */
     bool any_channels;      /* channels of the samples may be another number */
+    bool ids;               /* samples are ids of tokens: input is {1, 1, length} */
 };
 
 /* All hooks are called on one thread, before any device exists. */

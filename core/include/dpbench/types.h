@@ -30,17 +30,25 @@
 
 enum { DPB_MAX_CHANNELS = 4 /* of an input sample */, DPB_CACHE_LINE = 64 };
 
-typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_FP16, DPB_UINT8, DPB_DTYPES } dpb_dtype;
+typedef enum dpb_dtype {
+    DPB_FP64,
+    DPB_FP32,
+    DPB_BF16,
+    DPB_FP16,
+    DPB_UINT8,
+    DPB_INT32, /* of samples alone: ids of tokens */
+    DPB_DTYPES
+} dpb_dtype;
 
 static inline size_t dpb_dtype_size(dpb_dtype type)
 {
-    static const uint8_t size[DPB_DTYPES] = {8, 4, 2, 2, 1};
+    static const uint8_t size[DPB_DTYPES] = {8, 4, 2, 2, 1, 4};
     return size[type];
 }
 
 static inline const char *dpb_dtype_name(dpb_dtype type)
 {
-    static const char *const name[DPB_DTYPES] = {"fp64", "fp32", "bf16", "fp16", "uint8"};
+    static const char *const name[DPB_DTYPES] = {"fp64", "fp32", "bf16", "fp16", "uint8", "int32"};
     return name[type];
 }
 

@@ -23,21 +23,6 @@ struct work {
 
 /* -------------------------------------------------------------------------------------- kernels */
 
-INLINE float get(const void *data, size_t i, bool bf16)
-{
-    return bf16 ? dpb_bf16_to_fp32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
-}
-
-/* Returns the value as it is stored. */
-INLINE float put(void *data, size_t i, float value, bool bf16)
-{
-    if (!bf16)
-        return ((float *)data)[i] = value;
-    uint16_t rounded = dpb_bf16_from_fp32(value);
-    ((uint16_t *)data)[i] = rounded;
-    return dpb_bf16_to_fp32(rounded);
-}
-
 /* Sums of x - mean, a mean that is only near, and of its squares. */
 INLINE void moments(const struct work *w, const struct range *range, float *restrict sum,
                     float *restrict squares, bool bf16)

@@ -27,6 +27,12 @@ static const struct op {
     [DPB_OP_DROPOUT] = {cpu_dropout_forward, cpu_dropout_backward},
     [DPB_OP_LRN] = {cpu_lrn_forward, cpu_lrn_backward},
     [DPB_OP_SHORTCUT] = {cpu_shortcut_forward, cpu_shortcut_backward},
+    [DPB_OP_EMBEDDING] = {cpu_embedding_forward, cpu_embedding_backward},
+    [DPB_OP_LAYER_NORM] = {cpu_layer_norm_forward, cpu_layer_norm_backward},
+    [DPB_OP_GELU] = {cpu_gelu_forward, cpu_gelu_backward},
+    [DPB_OP_ATTENTION] = {cpu_attention_forward, cpu_attention_backward},
+    [DPB_OP_POSITIONS] = {cpu_positions_forward, cpu_positions_backward},
+    [DPB_OP_PREPEND] = {cpu_prepend_forward, cpu_prepend_backward},
     [DPB_OP_SOFTMAX_LOSS] = {cpu_loss_forward, cpu_loss_backward},
 };
 

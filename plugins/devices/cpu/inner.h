@@ -1,6 +1,6 @@
 /*
- * inner.h - for files with inner loops: how loops are compiled, a choice without a branch, and
- * arithmetic of sizes.
+ * inner.h - for files with inner loops: how loops are compiled, elements of both types, a choice
+ * without a branch, the exponential, and arithmetic of sizes.
  */
 #ifndef DPB_CPU_INNER_H
 #define DPB_CPU_INNER_H
@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "dpbench/types.h"
+
 /* Compiled for several instruction sets; one is chosen when the plugin is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
@@ -17,6 +19,21 @@
 #define KERNEL static
 #endif
 #define INLINE static inline __attribute__((always_inline))
+
+INLINE float get(const void *data, size_t i, bool bf16)
+{
+    return bf16 ? dpb_bf16_to_fp32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
+
+/* Returns the value as it is stored. */
+INLINE float put(void *data, size_t i, float value, bool bf16)
+{
+    if (!bf16)
+        return ((float *)data)[i] = value;
+    uint16_t rounded = dpb_bf16_from_fp32(value);
+    ((uint16_t *)data)[i] = rounded;
+    return dpb_bf16_to_fp32(rounded);
+}
 
 /* The value or 0. By bits: compilers make a branch of a choice, compute a sum only there, and then
  * do not vectorise the loop for AVX2. */
@@ -27,6 +44,27 @@ INLINE float kept_if(bool keep, float value)
     bits &= 0 - (uint32_t)keep;
     memcpy(&value, &bits, sizeof bits);
     return value;
+}
+
+/* e^x for x <= 0, to 2 ulp; 0 below -87. A vector instruction, as the library's is not. */
+INLINE float exponential(float x)
+{
+    const float clipped = x < -87.0F ? -87.0F : x;
+    const float halves = clipped * 1.44269504F - 0.5F;
+    const int32_t n = (int32_t)halves; /* towards zero: the nearest, since halves <= 0 */
+    const float r = (clipped - (float)n * 0.693359375F) + (float)n * 2.12194440e-4F;
+    float sum = 1.0F / 5040;
+    sum = sum * r + 1.0F / 720;
+    sum = sum * r + 1.0F / 120;
+    sum = sum * r + 1.0F / 24;
+    sum = sum * r + 1.0F / 6;
+    sum = sum * r + 0.5F;
+    sum = sum * r + 1.0F;
+    sum = sum * r + 1.0F;
+    const uint32_t bits = (uint32_t)(n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return kept_if(!(x < -87.0F), sum * power);
 }
 
 static inline size_t smaller(size_t a, size_t b)

@@ -58,6 +58,8 @@ static void normalise(const struct program *p, const struct step *step)
 dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *activation;
+    if (p->args.format->type == DPB_INT32) /* the embedding reads them from the batch */
+        return DPB_OK;
     DPB_TRY(cpu_activation(p, node, &activation));
     return cpu_loop(p, WHEN_ALWAYS, "normalisation of the samples", normalise, NULL, activation,
                     NULL);

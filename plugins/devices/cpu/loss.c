@@ -1,75 +1,153 @@
 /*
- * loss.c - softmax with cross-entropy, its mean over the samples, and the number of right answers.
- * In fp64: the logits are few.
+ * loss.c - softmax with cross-entropy, its mean over the labels, and the number of right answers.
+ *
+ * Exponentials are fp32, of differences that are taken in fp64; their sums are fp64 from blocks of
+ * AT_ONCE classes on.
  */
 #include <math.h>
 
+#include "inner.h"
 #include "ops.h"
 
-static inline double read_logit(const struct program *p, const struct tensor *logits, size_t i)
+enum { AT_ONCE = 256 /* classes */ };
+
+/* A label's logits. */
+struct row {
+    const void *logits;
+    size_t first; /* element of the first class's */
+    uint32_t nclass, label;
+    double smoothing;
+};
+
+/* What forward finds. */
+struct answer {
+    double loss, log_sum;
+    uint32_t rank; /* logits that are larger than the label's */
+};
+
+INLINE float largest_of(const struct row *row, bool bf16)
 {
-    return p->type == dnnl_bf16 ? (double)dpb_bf16_to_fp32(((const uint16_t *)logits->data)[i])
-                                : (double)((const float *)logits->data)[i];
+    float largest = -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (uint32_t c = 0; c < row->nclass; c++) {
+        const float logit = get(row->logits, row->first + c, bf16);
+        largest = logit > largest ? logit : largest;
+    }
+    return largest;
+}
+
+/* The first of equal logits is larger, and so is one that is no number. */
+INLINE uint32_t rank_of(const struct row *row, bool bf16)
+{
+    const float wanted = get(row->logits, row->first + row->label, bf16);
+    uint32_t larger = 0;
+#pragma omp simd reduction(+ : larger)
+    for (uint32_t c = 0; c < row->nclass; c++) {
+        const float logit = get(row->logits, row->first + c, bf16);
+        larger += (uint32_t) !((logit < wanted) | ((logit == wanted) & (c >= row->label)));
+    }
+    /* The label itself counts where it is no number. */
+    return larger - (uint32_t) !(wanted == wanted);
+}
+
+INLINE struct answer answer_of(const struct row *row, bool bf16)
+{
+    const float largest = largest_of(row, bf16);
+    double sum = 0.0, all = 0.0;
+    for (uint32_t begin = 0; begin < row->nclass; begin += AT_ONCE) {
+        const uint32_t n = row->nclass - begin < AT_ONCE ? row->nclass - begin : AT_ONCE;
+        float part = 0.0F, logits = 0.0F;
+#pragma omp simd reduction(+ : part, logits)
+        for (uint32_t c = 0; c < n; c++) {
+            const float logit = get(row->logits, row->first + begin + c, bf16);
+            part += exponential(logit - largest);
+            logits += logit;
+        }
+        sum += (double)part;
+        all += (double)logits;
+    }
+    const double log_sum = (double)largest + log(sum);
+    const double wanted = (double)get(row->logits, row->first + row->label, bf16);
+    const double smooth = row->smoothing > 0.0 ? row->smoothing / row->nclass * all : 0.0;
+    return (struct answer){.loss = log_sum - (1.0 - row->smoothing) * wanted - smooth,
+                           .log_sum = log_sum,
+                           .rank = rank_of(row, bf16)};
+}
+
+KERNEL struct answer answer(const struct row *row, bool bf16)
+{
+    return bf16 ? answer_of(row, true) : answer_of(row, false);
+}
+
+/* The gradient by the logits, over the number of labels. */
+INLINE void differentiate_row(const struct row *row, double log_sum, float weight, void *to,
+                              bool bf16)
+{
+    const float share = (float)(row->smoothing / row->nclass);
+#pragma omp simd
+    for (uint32_t c = 0; c < row->nclass; c++) {
+        const double below = (double)get(row->logits, row->first + c, bf16) - log_sum;
+        const float target = kept_if(c == row->label, (float)(1.0 - row->smoothing)) + share;
+        put(to, row->first + c, (exponential((float)below) - target) * weight, bf16);
+    }
+}
+
+KERNEL void differentiate(const struct row *row, double log_sum, float weight, void *to, bool bf16)
+{
+    if (bf16)
+        differentiate_row(row, log_sum, weight, to, true);
+    else
+        differentiate_row(row, log_sum, weight, to, false);
+}
+
+static size_t count_labels(const struct program *p)
+{
+    return (size_t)p->args.batch * dpb_graph_labels(p->graph);
+}
+
+static struct row row_of(const struct program *p, const struct step *step, size_t i, uint32_t label)
+{
+    return (struct row){.logits = step->from->data,
+                        .first = i * p->graph->nclass,
+                        .nclass = p->graph->nclass,
+                        .label = label,
+                        .smoothing = step->node->smoothing};
 }
 
 /* Labels are copied: the batch is the caller's again when backward runs. */
 static void forward_loss(const struct program *p, const struct step *step)
 {
-    const struct tensor *logits = step->from;
-    const uint32_t nclass = p->graph->nclass, n = p->args.batch;
-    const double smoothing = step->node->smoothing;
+    const size_t n = count_labels(p);
     double *sample_loss = p->sample_loss->data, *log_sum = p->log_sum->data;
     int32_t *labels = p->labels->data;
     uint32_t *rank = p->label_rank->data;
 #pragma omp parallel for
-    for (uint32_t i = 0; i < n; i++) {
-        size_t row = (size_t)i * nclass;
-        const uint32_t label = (uint32_t)p->batch->labels[i];
-        const double wanted = read_logit(p, logits, row + label);
-        double largest = read_logit(p, logits, row), sum = 0.0, all = 0.0;
-        uint32_t larger = 0;
-        for (uint32_t c = 0; c < nclass; c++) {
-            const double logit = read_logit(p, logits, row + c);
-            largest = logit > largest ? logit : largest;
-            larger += c != label && !(logit < wanted || (logit == wanted && c > label));
-        }
-        for (uint32_t c = 0; c < nclass; c++)
-            sum += exp(read_logit(p, logits, row + c) - largest);
-        for (uint32_t c = 0; smoothing > 0.0 && c < nclass; c++)
-            all += read_logit(p, logits, row + c);
-        labels[i] = (int32_t)label;
-        log_sum[i] = largest + log(sum);
-        sample_loss[i] = log_sum[i] - (1.0 - smoothing) * wanted - smoothing / nclass * all;
-        rank[i] = larger;
+    for (size_t i = 0; i < n; i++) {
+        const struct row row = row_of(p, step, i, (uint32_t)p->batch->labels[i]);
+        const struct answer found = answer(&row, p->type == dnnl_bf16);
+        labels[i] = (int32_t)row.label;
+        log_sum[i] = found.log_sum;
+        sample_loss[i] = found.loss;
+        rank[i] = found.rank;
     }
 }
 
 static void backward_loss(const struct program *p, const struct step *step)
 {
-    const struct tensor *logits = step->from;
-    const uint32_t nclass = p->graph->nclass, n = p->args.batch;
-    const double smoothing = step->node->smoothing, share = smoothing / nclass;
+    const size_t n = count_labels(p);
     const double *log_sum = p->log_sum->data;
     const int32_t *labels = p->labels->data;
-    float *fp32 = step->to->data;
-    uint16_t *bf16 = step->to->data;
 #pragma omp parallel for
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t c = 0; c < nclass; c++) {
-            size_t at = (size_t)i * nclass + c;
-            double target = share + (c == (uint32_t)labels[i] ? 1.0 - smoothing : 0.0);
-            double value = (exp(read_logit(p, logits, at) - log_sum[i]) - target) / n;
-            if (p->type == dnnl_bf16)
-                bf16[at] = dpb_bf16_from_fp32((float)value);
-            else
-                fp32[at] = (float)value;
-        }
+    for (size_t i = 0; i < n; i++) {
+        const struct row row = row_of(p, step, i, (uint32_t)labels[i]);
+        differentiate(&row, log_sum[i], (float)(1.0 / (double)n), step->to->data,
+                      p->type == dnnl_bf16);
     }
 }
 
 dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node)
 {
-    const size_t n = p->args.batch;
+    const size_t n = count_labels(p);
     DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->sample_loss));
     DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->log_sum));
     DPB_TRY(cpu_buffer(p, n * sizeof(int32_t), &p->labels));
@@ -95,23 +173,25 @@ void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcom
 {
     const double *sample_loss = p->sample_loss->data;
     const uint32_t *rank = p->label_rank->data;
+    const size_t n = (size_t)valid * dpb_graph_labels(p->graph);
     *outcome = (struct dpb_outcome){.loss = 0.0};
-    for (uint32_t i = 0; i < valid; i++) {
+    for (size_t i = 0; i < n; i++) {
         outcome->loss += sample_loss[i];
         outcome->correct += rank[i] == 0;
         outcome->in_top5 += rank[i] < 5;
     }
-    outcome->loss /= valid;
+    outcome->loss /= (double)n;
 }
 
 dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient)
 {
     const double *sample_loss = p->sample_loss->data;
-    for (uint32_t i = 0; i < p->args.batch; i++) {
+    const size_t n = count_labels(p);
+    for (size_t i = 0; i < n; i++) {
         if (activation)
             activation[i] = sample_loss[i];
         if (gradient)
-            gradient[i] = 1.0 / p->args.batch;
+            gradient[i] = 1.0 / (double)n;
     }
     return DPB_OK;
 }

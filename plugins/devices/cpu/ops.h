@@ -29,11 +29,26 @@ dpb_status cpu_concat_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_concat_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_dropout_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_dropout_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_gelu_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_gelu_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_embedding_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_embedding_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_layer_norm_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_layer_norm_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_attention_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_attention_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_positions_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_positions_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_prepend_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_prepend_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_shortcut_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_shortcut_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node);
+
+/* Whether the convolution is the dense layer of a sequence's positions: ops_dense.c has these. */
+bool cpu_multiplies_positions(const struct program *p, const struct dpb_node *node);
 
 /* ---- fuse.c: nodes that run as one (lib/device/groups.h) ------------------------------------ */
 

@@ -55,6 +55,8 @@ static dpb_status describe(struct program *p, const struct dpb_node *node, struc
 dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
 {
     struct conv c;
+    if (cpu_multiplies_positions(p, node))
+        return cpu_dense_forward(p, node);
     const_dnnl_memory_desc_t weights_any;
     DPB_TRY(describe(p, node, &c));
     DPB_TRY(weights_desc(p, &c, p->type, dnnl_format_tag_any, &weights_any));
@@ -197,6 +199,8 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const char *what = "backward data";
     struct conv c;
+    if (cpu_multiplies_positions(p, node))
+        return cpu_dense_backward(p, node);
     DPB_TRY(describe(p, node, &c));
     DPB_TRY(backward_weights(p, node, &c));
     DPB_TRY(cpu_bias_gradient(p, node));

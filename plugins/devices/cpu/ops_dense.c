@@ -1,5 +1,6 @@
 /*
- * ops_dense.c - dense layers as products of matrices: Y = X W', dW = dY' X, dX = dY W.
+ * ops_dense.c - dense layers as products of matrices: Y = X W', dW = dY' X, dX = dY W. So are the
+ * dense layers of a sequence's positions, 1 x 1 convolutions: each position is a row of X.
  *
  * Core's weights are O rows over the CHW-flattened input. oneDNN's matrix product reads and writes
  * them as they lie: no weight and no gradient is ever repacked. So X must have that order: where
@@ -10,24 +11,34 @@
 
 /* The matrices of a dense layer: as they lie and, where a product takes them so, transposed. */
 struct dense {
-    const_dnnl_memory_desc_t x, y, y_transposed; /* batch x inputs; batch x outputs */
+    const_dnnl_memory_desc_t x, y, y_transposed; /* rows x inputs; rows x outputs */
     const_dnnl_memory_desc_t w, w_transposed;    /* outputs x inputs */
     const_dnnl_memory_desc_t core_w;             /* the same in fp32 */
     const_dnnl_memory_desc_t bias;               /* one row; NULL: none */
 };
 
+bool cpu_multiplies_positions(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *window = &node->window;
+    return node->op == DPB_OP_CONV && cpu_input(p, node, 0)->shape.h == 1 &&
+           window->kernel_h == 1 && window->kernel_w == 1 && window->stride_w == 1 &&
+           window->pad_left == 0 && window->pad_right == 0 && window->pad_top == 0 &&
+           window->pad_bottom == 0 && node->groups == 1;
+}
+
 static dpb_status describe(struct program *p, const struct dpb_node *node, struct dense *dense)
 {
-    const struct dpb_shape in = cpu_input(p, node, 0)->shape;
-    const dnnl_dim_t n = p->args.batch, outputs = node->shape.c;
-    const dnnl_dim_t inputs = (dnnl_dim_t)in.c * in.h * in.w;
+    const dnnl_dim_t n = (dnnl_dim_t)p->args.batch * node->shape.w, outputs = node->shape.c;
+    const dnnl_dim_t inputs =
+        (dnnl_dim_t)(p->graph->tensors[node->weight].n_elements / node->shape.c);
+    const dnnl_dims_t x = {n, inputs}, y = {n, outputs};
     const dnnl_dims_t y_transposed = {outputs, n}, down = {1, outputs};
     const dnnl_dims_t w = {outputs, inputs}, rows = {inputs, 1};
     const dnnl_dims_t w_transposed = {inputs, outputs}, columns = {1, inputs};
     const dnnl_dims_t bias = {1, outputs}, row = {outputs, 1};
     *dense = (struct dense){0};
-    DPB_TRY(cpu_matrix_desc(p, (uint64_t)inputs, p->type, &dense->x));
-    DPB_TRY(cpu_matrix_desc(p, (uint64_t)outputs, p->type, &dense->y));
+    DPB_TRY(cpu_strided_desc(p, 2, x, rows, p->type, &dense->x));
+    DPB_TRY(cpu_strided_desc(p, 2, y, row, p->type, &dense->y));
     DPB_TRY(cpu_strided_desc(p, 2, y_transposed, down, p->type, &dense->y_transposed));
     DPB_TRY(cpu_strided_desc(p, 2, w, rows, p->type, &dense->w));
     DPB_TRY(cpu_strided_desc(p, 2, w_transposed, columns, p->type, &dense->w_transposed));
@@ -46,9 +57,11 @@ static dpb_status flattened_desc(struct program *p, const struct dpb_node *input
     return cpu_desc(p, 4, dims, p->type, dnnl_nchw, desc);
 }
 
-static bool is_flat(const struct dpb_node *input)
+/* Whether the input's rows are X's. */
+static bool is_flat(const struct program *p, const struct dpb_node *node)
 {
-    return input->shape.h == 1 && input->shape.w == 1;
+    const struct dpb_shape in = cpu_input(p, node, 0)->shape;
+    return node->op == DPB_OP_CONV || (in.h == 1 && in.w == 1);
 }
 
 static dpb_status multiply(struct program *p, const char *what, const struct tensor *left,
@@ -74,7 +87,7 @@ static dpb_status flatten(struct program *p, const struct dpb_node *node, const 
 {
     const struct dpb_node *input = cpu_input(p, node, 0);
     struct tensor *activation = cpu_plan(p, input)->activation;
-    if (is_flat(input))
+    if (is_flat(p, node))
         return cpu_view(p, activation, d->x, x);
     const_dnnl_memory_desc_t desc;
     struct tensor *copy;
@@ -107,8 +120,13 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
 {
     struct tensor *dy, *dw;
     DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y_transposed, &dy));
-    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, d->core_w,
-                            &dw));
+    if (node->tied) { /* until the embedding's turn, which adds it to its own */
+        DPB_TRY(cpu_tensor(p, d->core_w, &p->tied));
+        dw = p->tied;
+    } else {
+        DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset,
+                                d->core_w, &dw));
+    }
     return multiply(p, "backward weights", dy, cpu_plan(p, node)->flattened, NULL, dw,
                     p->attributes);
 }
@@ -122,7 +140,7 @@ static dpb_status backward_data(struct program *p, const struct dpb_node *node,
     if (!part)
         return DPB_OK;
     flat = part;
-    if (!is_flat(input)) {
+    if (!is_flat(p, node)) {
         const_dnnl_memory_desc_t desc;
         DPB_TRY(flattened_desc(p, input, &desc));
         DPB_TRY(cpu_tensor(p, desc, &flat));
@@ -130,7 +148,7 @@ static dpb_status backward_data(struct program *p, const struct dpb_node *node,
     DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y, &dy));
     DPB_TRY(cpu_view(p, flat, d->x, &dx));
     DPB_TRY(multiply(p, "backward data", dy, cpu_plan(p, node)->weights, NULL, dx, p->attributes));
-    return is_flat(input) ? DPB_OK : cpu_reorder(p, WHEN_ALWAYS, "unflattening", flat, part);
+    return is_flat(p, node) ? DPB_OK : cpu_reorder(p, WHEN_ALWAYS, "unflattening", flat, part);
 }
 
 dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node)

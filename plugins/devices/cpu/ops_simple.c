@@ -1,6 +1,6 @@
 /*
- * ops_simple.c - relu, add, concat: forward is one primitive; backward takes existing tensors where
- * they are enough.
+ * ops_simple.c - relu, gelu, add, concat: forward is one primitive; backward takes existing tensors
+ * where they are enough.
  */
 #include <stdlib.h>
 
@@ -46,6 +46,46 @@ dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
     return cpu_step(p, WHEN_ALWAYS, "backward", desc,
                     ARGS({DNNL_ARG_DST, plan->activation}, {DNNL_ARG_DIFF_DST, plan->gradient},
                          {DNNL_ARG_DIFF_SRC, diff_src}));
+}
+
+/* ----------------------------------------------------------------------------------------- gelu */
+
+static dnnl_alg_kind_t gelu_of(const struct dpb_node *node)
+{
+    return node->tanh ? dnnl_eltwise_gelu_tanh : dnnl_eltwise_gelu_erf;
+}
+
+dpb_status cpu_gelu_forward(struct program *p, const struct dpb_node *node)
+{
+    struct node_plan *plan = cpu_plan(p, node);
+    struct tensor *dst;
+    DPB_TRY(cpu_activation(p, node, &dst));
+    dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_eltwise_forward_primitive_desc_create(
+        &created, p->engine, kind, gelu_of(node), dst->desc, dst->desc, 0.0f, 0.0f, p->attributes);
+    DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
+    return cpu_step(
+        p, WHEN_ALWAYS, "forward", plan->forward,
+        ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation}, {DNNL_ARG_DST, dst}));
+}
+
+dpb_status cpu_gelu_backward(struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cpu_plan(p, node);
+    struct tensor *diff_src;
+    DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
+    if (!diff_src)
+        return DPB_OK;
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_eltwise_backward_primitive_desc_create(
+        &created, p->engine, gelu_of(node), diff_src->desc, diff_src->desc, diff_src->desc, 0.0f,
+        0.0f, plan->forward, p->attributes);
+    const_dnnl_primitive_desc_t desc;
+    DPB_TRY(cpu_own(p, "backward", status, created, &desc));
+    return cpu_step(p, WHEN_ALWAYS, "backward", desc,
+                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
+                         {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_SRC, diff_src}));
 }
 
 /* ------------------------------------------------------------------------------------------ add */

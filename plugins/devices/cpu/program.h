@@ -117,11 +117,13 @@ struct program {
     dnnl_primitive_attr_t attributes; /* user scratchpad, strict fp32 */
     dnnl_primitive_attr_t with_relu;  /* the same, and a ReLU after it */
 
-    /* The loss by sample, and results of the last forward that backward needs. */
+    /* The loss by label, and results of the last forward that backward needs. */
     struct tensor *sample_loss; /* double */
     struct tensor *log_sum;     /* double: log of the sum of the exponentials */
     struct tensor *labels;      /* int32_t */
     struct tensor *label_rank;  /* uint32_t: how many logits are larger than the label's */
+    struct tensor *ids;         /* int32_t; NULL: samples are images */
+    struct tensor *tied;        /* the gradient of a tied product's weights, until it is added */
 
     /* The pass in progress; @borrowed. */
     const struct dpb_pass *pass;

@@ -69,6 +69,11 @@ static dpb_status plan_forward(struct program *p)
     p->list = &p->forward;
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
+        if (!cuda_ops[p->node->op].forward)
+            return cuda_host->fail(DPB_UNSUPPORTED,
+                                   "device cuda has no kernels for node '%s' (%s); use device.name "
+                                   "= cpu",
+                                   p->node->name, dpb_op_name(p->node->op));
         DPB_TRY(cuda_ops[p->node->op].forward(p, p->node));
     }
     return DPB_OK;

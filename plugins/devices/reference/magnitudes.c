@@ -4,6 +4,7 @@
 #include <math.h>
 
 #define TERM(value) fabs(value)
+#define MAGNITUDE 1
 #define ref_forward ref_forward_magnitude
 #define ref_backward ref_backward_magnitude
 #include "ops.c"

@@ -3,8 +3,9 @@
  * loss by them; c, h, w index channel, row and column; i counts samples.
  *
  * Every term of a sum passes through TERM, which magnitudes.c defines as the absolute value. So
- * magnitudes.c compiles this text a second time, with its two parts: ops_window.inc has convolution
- * and pools, ops_norm.inc batch-norm and LRN.
+ * magnitudes.c compiles this text a second time, with its three parts: ops_window.inc has
+ * convolution and pools, ops_norm.inc batch-norm and LRN, ops_sequence.inc layer-norm, GELU,
+ * attention and positions. There MAGNITUDE is 1.
  */
 #include "ops.h"
 
@@ -15,6 +16,7 @@
 
 #ifndef TERM
 #define TERM(value) (value)
+#define MAGNITUDE 0
 #endif
 
 static size_t plane(struct dpb_shape shape)
@@ -47,7 +49,13 @@ static void bias_backward(const struct ref_call *call)
     }
 }
 
+static size_t total_elements(const struct ref_call *call)
+{
+    return (size_t)(call->n * dpb_shape_elements(call->node->shape));
+}
+
 #include "ops_norm.inc"
+#include "ops_sequence.inc"
 #include "ops_window.inc"
 
 /* ---------------------------------------------------------------------------------------- input */
@@ -57,11 +65,16 @@ static double sample_value(const struct dpb_sample_format *format, const void *s
     return format->type == DPB_UINT8 ? ((const uint8_t *)samples)[k] : ((const float *)samples)[k];
 }
 
+/* Ids stay as they are. */
 static void input_forward(const struct ref_call *call)
 {
     const struct dpb_sample_format *format = call->batch->format;
     struct dpb_shape shape = format->shape;
     size_t pixels = plane(shape);
+    for (size_t k = 0; format->type == DPB_INT32 && k < total_elements(call); k++)
+        call->y[k] = ((const int32_t *)call->batch->samples)[k];
+    if (format->type == DPB_INT32)
+        return;
     for (uint32_t i = 0; i < call->n; i++) {
         for (uint32_t c = 0; c < shape.c; c++) {
             for (size_t p = 0; p < pixels; p++) {
@@ -115,11 +128,6 @@ static void dense_backward(const struct ref_call *call)
 }
 
 /* -------------------------------------------------------------------------- relu, add, dropout */
-
-static size_t total_elements(const struct ref_call *call)
-{
-    return (size_t)(call->n * dpb_shape_elements(call->node->shape));
-}
 
 /* A NaN passes, so that it is seen. */
 static void relu_forward(const struct ref_call *call)
@@ -248,41 +256,49 @@ static void shortcut_backward(const struct ref_call *call)
 
 /* ----------------------------------------------------------------------------------------- loss */
 
-static double log_sum_exp(const double *logits, size_t n)
+static double log_sum_exp(const double *logits, size_t n, size_t stride)
 {
     double largest = logits[0], sum = 0;
     for (size_t k = 1; k < n; k++)
-        largest = logits[k] > largest ? logits[k] : largest;
+        largest = logits[k * stride] > largest ? logits[k * stride] : largest;
     for (size_t k = 0; k < n; k++)
-        sum += exp(logits[k] - largest);
+        sum += exp(logits[k * stride] - largest);
     return largest + log(sum);
+}
+
+/* Label i is that of position i % positions of sample i / positions. */
+static size_t first_logit(const struct ref_call *call, size_t i)
+{
+    size_t positions = plane(call->in[0]);
+    return i / positions * call->in[0].c * positions + i % positions;
 }
 
 static void softmax_loss_forward(const struct ref_call *call)
 {
-    size_t classes = call->in[0].c;
-    for (uint32_t i = 0; i < call->n; i++) {
-        const double *logits = call->x[0] + i * classes;
+    size_t classes = call->in[0].c, positions = plane(call->in[0]);
+    for (size_t i = 0; i < call->n * positions; i++) {
+        const double *logits = call->x[0] + first_logit(call, i);
         int32_t label = call->batch->labels[i];
         double smoothing = call->node->smoothing, sum = 0;
         for (size_t k = 0; smoothing > 0 && k < classes; k++)
-            sum += TERM(-smoothing / (double)classes * logits[k]);
-        call->y[i] =
-            TERM(log_sum_exp(logits, classes)) + TERM(-(1 - smoothing) * logits[label]) + sum;
+            sum += TERM(-smoothing / (double)classes * logits[k * positions]);
+        call->y[i] = TERM(log_sum_exp(logits, classes, positions)) +
+                     TERM(-(1 - smoothing) * logits[label * positions]) + sum;
     }
 }
 
 static void softmax_loss_backward(const struct ref_call *call)
 {
-    size_t classes = call->in[0].c;
-    for (uint32_t i = 0; call->dx[0] && i < call->n; i++) {
-        const double *logits = call->x[0] + i * classes;
-        double *dx = call->dx[0] + i * classes, dy = call->dy[i];
-        double normaliser = log_sum_exp(logits, classes), smoothing = call->node->smoothing;
+    size_t classes = call->in[0].c, positions = plane(call->in[0]);
+    for (size_t i = 0; call->dx[0] && i < call->n * positions; i++) {
+        const double *logits = call->x[0] + first_logit(call, i);
+        double *dx = call->dx[0] + first_logit(call, i), dy = call->dy[i];
+        double normaliser = log_sum_exp(logits, classes, positions);
+        double smoothing = call->node->smoothing;
         for (size_t k = 0; k < classes; k++)
-            dx[k] +=
-                TERM(dy * exp(logits[k] - normaliser)) + TERM(-dy * smoothing / (double)classes);
-        dx[call->batch->labels[i]] += TERM(-dy * (1 - smoothing));
+            dx[k * positions] += TERM(dy * exp(logits[k * positions] - normaliser)) +
+                                 TERM(-dy * smoothing / (double)classes);
+        dx[call->batch->labels[i] * positions] += TERM(-dy * (1 - smoothing));
     }
 }
 
@@ -303,6 +319,12 @@ static const struct {
     [DPB_OP_DROPOUT] = {dropout_forward, dropout_backward},
     [DPB_OP_LRN] = {lrn_forward, lrn_backward},
     [DPB_OP_SHORTCUT] = {shortcut_forward, shortcut_backward},
+    [DPB_OP_EMBEDDING] = {embedding_forward, embedding_backward},
+    [DPB_OP_LAYER_NORM] = {layer_norm_forward, layer_norm_backward},
+    [DPB_OP_GELU] = {gelu_forward, gelu_backward},
+    [DPB_OP_ATTENTION] = {attention_forward, attention_backward},
+    [DPB_OP_POSITIONS] = {positions_forward, positions_backward},
+    [DPB_OP_PREPEND] = {prepend_forward, prepend_backward},
     [DPB_OP_SOFTMAX_LOSS] = {softmax_loss_forward, softmax_loss_backward},
 };
 

@@ -10,8 +10,9 @@
  * value of every term. The magnitude measures an op's rounding error: an op computed with unit
  * roundoff u is right if each element is within a small multiple of u * magnitude. Both come from
  * one source (magnitudes.c), so they cannot drift apart. Factors that an op computes from its
- * inputs (inverse standard deviations, LRN's denominators, probabilities) are taken as given. If an
- * op subtracts a mean, the mean's terms count: |x| + mean |x|. For ops that only choose or copy
+ * inputs (inverse standard deviations, LRN's denominators, the loss's probabilities) are taken as
+ * given; attention's are not: device.h has their terms. If an op subtracts a mean, the mean's terms
+ * count: |x| + mean |x|. For ops that only choose or copy
  * (relu, max pool, concat, dropout, shortcut) the magnitude is the result's.
  */
 #ifndef DPB_REFERENCE_OPS_H
@@ -30,11 +31,12 @@ struct ref_call {
     const struct dpb_shape *in; /* of each input */
     const double *const *x;     /* activation of each input */
     double *const *dx;          /* gradient by each input; NULL entries: not wanted */
-    double *y;                  /* forward: the activation. The loss has one element a sample */
+    double *y;                  /* forward: the activation. The loss has one element a label */
     const double *dy;           /* backward: the gradient by y */
 
     const double *weight, *bias; /* NULL: the node has none */
     double *dweight, *dbias;
+    size_t n_weights; /* elements of weight: of positions, which may have more rows than are used */
 
     /* Batch-norm: evaluation reads the first two, training writes the others (unbiased). */
     const double *running_mean, *running_variance;

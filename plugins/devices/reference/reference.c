@@ -143,11 +143,16 @@ static void *allocate(struct program *program, uint64_t n, size_t size)
     return block;
 }
 
+static size_t label_count(const struct program *program)
+{
+    return (size_t)program->n * dpb_graph_labels(program->graph);
+}
+
 static bool allocate_arenas(struct program *program)
 {
     const struct dpb_graph *graph = program->graph;
     uint64_t n_gradients = program->args.training ? graph->n_elements : 0;
-    return (program->labels = allocate(program, program->n, sizeof(int32_t))) &&
+    return (program->labels = allocate(program, label_count(program), sizeof(int32_t))) &&
            (program->weights = allocate(program, graph->n_elements, sizeof(double))) &&
            (program->gradients = allocate(program, n_gradients, sizeof(double))) &&
            (program->state = allocate(program, graph->n_state_elements, sizeof(double))) &&
@@ -164,6 +169,7 @@ static struct ref_call prepare_call(const struct program *program, uint32_t inde
     if (node->weight != DPB_NONE) {
         call.weight = program->weights + graph->tensors[node->weight].offset;
         call.dweight = program->gradients + graph->tensors[node->weight].offset;
+        call.n_weights = graph->tensors[node->weight].n_elements;
     }
     if (node->bias != DPB_NONE) {
         call.bias = program->weights + graph->tensors[node->bias].offset;
@@ -251,7 +257,7 @@ static void begin_pass(struct program *program, const struct dpb_pass *pass,
                        const struct dpb_batch *batch)
 {
     const struct dpb_graph *graph = program->graph;
-    memcpy(program->labels, batch->labels, program->n * sizeof *program->labels);
+    memcpy(program->labels, batch->labels, label_count(program) * sizeof *program->labels);
     program->batch = *batch;
     program->batch.labels = program->labels;
     load(program, program->weights, program->memory.weights, graph->n_elements);
@@ -264,25 +270,28 @@ static void begin_pass(struct program *program, const struct dpb_pass *pass,
     }
 }
 
-/* How many of the values are larger than that of the label. */
-static uint32_t rank_of(const double *values, uint32_t n, uint32_t label)
+/* How many of the values, `stride` apart, are larger than that of the label. */
+static uint32_t rank_of(const double *values, size_t stride, uint32_t n, uint32_t label)
 {
-    const double wanted = values[label];
+    const double wanted = values[label * stride];
     uint32_t rank = 0;
-    for (uint32_t k = 0; k < n; k++)
-        rank += k != label && !(values[k] < wanted || (values[k] == wanted && k > label));
+    for (uint32_t k = 0; k < n; k++) {
+        const double value = values[k * stride];
+        rank += k != label && !(value < wanted || (value == wanted && k > label));
+    }
     return rank;
 }
 
 static struct dpb_outcome outcome_of(const struct program *program, uint32_t valid)
 {
     const struct ref_call *loss = &program->calls[program->graph->n_nodes - 1];
-    uint32_t nclass = loss->in[0].c;
+    const size_t nclass = loss->in[0].c, positions = dpb_graph_labels(program->graph);
     struct dpb_outcome outcome = {0};
-    for (uint32_t i = 0; i < valid; i++) {
-        outcome.loss += loss->y[i] / valid;
+    for (size_t i = 0; i < valid * positions; i++) {
+        outcome.loss += loss->y[i] / (double)(valid * positions);
+        const double *logits = loss->x[0] + i / positions * nclass * positions + i % positions;
         const uint32_t rank =
-            rank_of(loss->x[0] + (size_t)i * nclass, nclass, (uint32_t)program->labels[i]);
+            rank_of(logits, positions, (uint32_t)nclass, (uint32_t)program->labels[i]);
         outcome.correct += rank == 0;
         outcome.in_top5 += rank < 5;
     }
@@ -312,14 +321,14 @@ static dpb_status reference_forward(void *handle, const struct dpb_pass *pass,
     return DPB_OK;
 }
 
-/* All gradients zero but the loss's own: each sample has its share of the mean. */
+/* All gradients zero but the loss's own: each label has its share of the mean. */
 static void begin_backward(struct program *program)
 {
     const struct dpb_graph *graph = program->graph;
     memset(program->dy, 0, activation_elements(graph, program->n) * sizeof(double));
     double *loss = gradient_of(program, graph->n_nodes - 1);
-    for (uint32_t i = 0; i < program->n; i++)
-        loss[i] = 1.0 / program->n;
+    for (size_t i = 0; i < label_count(program); i++)
+        loss[i] = 1.0 / (double)label_count(program);
 }
 
 /* Hands out the gradients of the node's tensors, which continue at tensor *next of the arena. */

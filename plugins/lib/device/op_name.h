@@ -21,6 +21,12 @@ static inline const char *dpb_op_name(dpb_op op)
         [DPB_OP_DROPOUT] = "dropout",
         [DPB_OP_LRN] = "lrn",
         [DPB_OP_SHORTCUT] = "shortcut",
+        [DPB_OP_EMBEDDING] = "embedding",
+        [DPB_OP_LAYER_NORM] = "layer-norm",
+        [DPB_OP_GELU] = "gelu",
+        [DPB_OP_ATTENTION] = "attention",
+        [DPB_OP_POSITIONS] = "positions",
+        [DPB_OP_PREPEND] = "prepend",
         [DPB_OP_TENSOR] = "tensor",
         [DPB_OP_SOFTMAX_LOSS] = "softmax loss",
     };

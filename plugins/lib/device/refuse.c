@@ -11,10 +11,12 @@ dpb_status dpb_refuse_compile(const struct dpb_host *host, const char *device,
         return host->fail(
             DPB_USAGE, "device %s: samples are %ux%ux%u, but the input of model '%s' is %ux%ux%u",
             device, have.c, have.h, have.w, args->graph->name, want.c, want.h, want.w);
-    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
-        return host->fail(DPB_UNSUPPORTED,
-                          "device %s: samples of type %s; uint8 and fp32 are possible", device,
-                          dpb_dtype_name(args->format->type));
+    const bool ids = dpb_graph_reads_ids(args->graph);
+    if (ids ? args->format->type != DPB_INT32
+            : args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
+        return host->fail(DPB_UNSUPPORTED, "device %s: samples of type %s; %s possible", device,
+                          dpb_dtype_name(args->format->type),
+                          ids ? "of this model int32 is" : "uint8 and fp32 are");
     for (uint32_t i = 0; i < args->graph->n_nodes; i++)
         if (args->graph->nodes[i].op >= DPB_OPS)
             return host->fail(DPB_UNSUPPORTED,
