@@ -37,6 +37,9 @@ static const char base[] =
 #define GATE                                                                                     \
     STEPS "run.steady_limit_s=0.2s run.steady_window=4 run.steady_windows=1 run.steady_drift=1 " \
           "run.steady_spread=10 "
+#define GPT                                                                            \
+    STEPS "model.name=gpt model.layers=1 model.heads=2 model.width=8 model.context=8 " \
+          "model.nclass=9 "
 #define TWO "run.workers=2 comm.name=shm "
 #define ASYNC "comm.name=ps_async run.servers=1 "
 #define CODEC TWO "run.precision=fp32 "
@@ -74,6 +77,13 @@ static const struct effect effects[] = {
     {"run.monitor", STEPS, "0", "10ms", "monitor"},
     {"run.profile", STEPS "run.precision=fp32 device.name=cpu", "no", "yes", PROFILE},
     {"model.name", STEPS, "tiny", "tiny_bn", "model.parameters"},
+    {"model.layers", GPT, "1", "2", "model.parameters"},
+    {"model.heads", GPT, "1", "2", "loss"},
+    {"model.width", GPT, "4", "8", "model.parameters"},
+    {"model.context", GPT, "8", "9", "model.parameters"},
+    {"model.tied", GPT, "yes", "no", "model.parameters"},
+    {"model.patch", STEPS "model.name=vit model.layers=1 model.heads=1 model.width=4 model.image=8",
+     "4", "8", "model.macs_per_sample"},
     {"model.nclass", STEPS, "4", "5", "model.parameters"},
     {"model.image", STEPS, "9", "11", "model.macs_per_sample"},
     {"model.label_smoothing", STEPS, "0", "0.1", "loss"},
@@ -215,6 +225,7 @@ static const struct {
     {"data.decode", "test_image_folder"},
     {"data.eval_ratio", "test_image_folder"},
     {"data.flip", "test_image_folder"},
+    {"data.length", "test_tokens"},
     {"data.max_corrupt", "test_image_damage"},
     {"data.max_pixels", "test_image_damage"},
     {"data.name", "test_cifar"},
@@ -222,9 +233,11 @@ static const struct {
     {"data.place", "test_cuda_memory, test_cuda_runs"},
     {"data.preload", "test_image_training"},
     {"data.shard_file", "test_image_training"},
+    {"data.test_path", "test_tokens"},
     {"data.threads", "test_data_command"},
     {"data.train", "test_image_folder"},
     {"data.val", "test_image_folder"},
+    {"data.vocabulary", "test_tokens"},
     {"device.gpu_direct", "test_emulated"},
     {"device.graphs", "test_cuda"},
     {"device.host_cores", "test_emulated"},

@@ -1,3 +1,4 @@
+/* needs: alone */
 /*
  * test_hosts_command.c - `dpbench hosts`: ranks are on the hosts that they are told of, links have
  * the rate that was asked for, all of it is gone however the program ends, and what it cannot do is
