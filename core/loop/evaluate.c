@@ -13,9 +13,9 @@
 
 /* A worker's result for its share. */
 struct share {
-    double loss; /* sum over its samples */
+    double loss;                        /* sum over its samples */
     uint64_t correct, in_top5, samples; /* the first two count labels */
-    uint64_t steps; /* of training that it has done in this run */
+    uint64_t steps;                     /* of training that it has done in this run */
 };
 
 /* The test set is divided among the workers that live by the word of rank 0: no sample is left out

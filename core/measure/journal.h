@@ -47,11 +47,11 @@ struct dpb_ready {
 };
 
 struct dpb_eval {
-    uint64_t step;            /* steps of training done before it */
-    uint64_t epoch;           /* epochs begun */
-    uint64_t trained_samples; /* over all workers */
-    int64_t trained_ns;       /* evaluations and checkpoints left out */
-    double loss;              /* mean over all samples of the test set */
+    uint64_t step;                              /* steps of training done before it */
+    uint64_t epoch;                             /* epochs begun */
+    uint64_t trained_samples;                   /* over all workers */
+    int64_t trained_ns;                         /* evaluations and checkpoints left out */
+    double loss;                                /* mean over all samples of the test set */
     uint64_t correct, in_top5, samples, labels; /* the first two count labels */
 };
 

@@ -6,9 +6,9 @@
 #include "base/json.h"
 #include "record/facts.h"
 
-/* Of the timed time. A gradient that is late makes its step so much longer. A thread that waits for a
- * core mostly does so while others of its rank, or the link, are at work: the rate moved by at most a
- * quarter of that share (docs/emulating.md). So both let a rate be wrong by 1 %. */
+/* Of the timed time. A gradient that is late makes its step so much longer. A thread that waits for
+ * a core mostly does so while others of its rank, or the link, are at work: the rate moved by at
+ * most a quarter of that share (docs/emulating.md). So both let a rate be wrong by 1 %. */
 static const double most_late = 0.01, most_delayed = 0.04;
 
 static double larger(double share, int64_t part_ns, int64_t of_ns)
@@ -38,8 +38,7 @@ json_t *dpb_emulation_to_json(const struct dpb_experiment *experiment,
                      "precision", emulation->precision, "kind", emulation->kind,              //
                      "source", emulation->source, "dilation", dilation,                       //
                      "late", late, "run_delay_share", run_delay, "deadline_share", deadlines, //
-                     "dilation_needed",
-                     late ? json_real(dilation * ceil(worst)) : json_null());
+                     "dilation_needed", late ? json_real(dilation * ceil(worst)) : json_null());
 }
 
 void dpb_emulation_warn(const json_t *emulated, json_t *warnings)
@@ -53,8 +52,7 @@ void dpb_emulation_warn(const json_t *emulated, json_t *warnings)
             "conclusion: take fewer workers, or run.dilation = %g and `dpbench hosts "
             "--dilation` the same",
             100 * dpb_json_number(emulated, "run_delay_share"),
-            100 * dpb_json_number(emulated, "deadline_share"), 100 * most_delayed,
-            100 * most_late,
+            100 * dpb_json_number(emulated, "deadline_share"), 100 * most_delayed, 100 * most_late,
             dpb_json_number(emulated, "dilation_needed"));
 }
 

@@ -11,9 +11,10 @@
 
 /*
  * Of the ranks' journals (those that are NULL are left out). `late`: threads of a rank waited for a
- * core for more than 4 % of the time that the run was timed, or gradients were final more than
- * 1 % of it after their deadlines: then the rate is that of a machine that is short of cores, and not of the emulated
- * one. A warning says by which run.dilation it would do. Null for a device that computes. @owned.
+ * core for more than 4 % of the time that the run was timed, or gradients were final more than 1 %
+ * of it after their deadlines. Then the rate is that of a machine that is short of cores, and not
+ * of the emulated one. A warning says by which run.dilation it would do. Null for a device that
+ * computes. @owned.
  */
 json_t *dpb_emulation_to_json(const struct dpb_experiment *experiment,
                               const struct dpb_journal *const *journals, uint32_t n_ranks);

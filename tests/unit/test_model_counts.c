@@ -355,7 +355,7 @@ static const struct counts table[] = {
     {"vit_s16", NULL, 1000, 22050664, vit_macs, 384, 16},
     {"vit_b16", NULL, 1000, 86567656, vit_macs, 768, 16}, /* torchvision's */
     {"vit_b32", NULL, 1000, 88224232, vit_macs, 768, 32}, /* torchvision's */
-    {"gpt", NULL, 50257, 124439808, gpt_macs, 768, 12}, /* as gpt2 */
+    {"gpt", NULL, 50257, 124439808, gpt_macs, 768, 12},   /* as gpt2 */
     {"gpt2", NULL, 50257, 124439808, gpt_macs, 768, 12},
     {"gpt2_medium", NULL, 50257, 354823168, gpt_macs, 1024, 24},
     {"gpt2_large", NULL, 50257, 774030080, gpt_macs, 1280, 36},

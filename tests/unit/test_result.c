@@ -80,8 +80,8 @@ static int bench_create(void **state)
     }
     struct dpb_journal *first = journal_of(bench, 0);
     first->n_evals = 1;
-    first->evals[0] =
-        (struct dpb_eval){.step = 6, .loss = 0.5, .correct = 890, .in_top5 = 990, .samples = 1000, .labels = 1000};
+    first->evals[0] = (struct dpb_eval){
+        .step = 6, .loss = 0.5, .correct = 890, .in_top5 = 990, .samples = 1000, .labels = 1000};
     return 0;
 }
 

@@ -126,8 +126,8 @@ struct dpb_pass {
 struct dpb_outcome {
     double loss; /* mean over the labels of the valid samples */
     /* Labels of valid samples that have the largest logit, and one of the five largest. The first
-     * of equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
-     * logit is NaN counts as neither. */
+     * of equal logits counts as larger. NaN counts as larger than the label's logit. A label whose
+     * own logit is NaN counts as neither. */
     uint32_t correct, in_top5;
 };
 

@@ -67,6 +67,29 @@ INLINE float exponential(float x)
     return kept_if(!(x < -87.0F), sum * power);
 }
 
+/* The largest of n >= 1 values: in lanes, since compilers leave order and NaN to a reduction. */
+INLINE float largest_of(const void *from, size_t first, size_t n, bool bf16)
+{
+    enum { LANES = 32 };
+    const float begin = get(from, first, bf16);
+    float lanes[LANES], largest = begin;
+    for (size_t k = 0; k < LANES; k++)
+        lanes[k] = begin;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < LANES; k++) {
+            const float value = get(from, first + i + k, bf16);
+            lanes[k] = value > lanes[k] ? value : lanes[k];
+        }
+    for (; i < n; i++) {
+        const float value = get(from, first + i, bf16);
+        largest = value > largest ? value : largest;
+    }
+    for (size_t k = 0; k < LANES; k++)
+        largest = lanes[k] > largest ? lanes[k] : largest;
+    return largest;
+}
+
 static inline size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;

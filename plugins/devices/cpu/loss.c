@@ -25,17 +25,6 @@ struct answer {
     uint32_t rank; /* logits that are larger than the label's */
 };
 
-INLINE float largest_of(const struct row *row, bool bf16)
-{
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (uint32_t c = 0; c < row->nclass; c++) {
-        const float logit = get(row->logits, row->first + c, bf16);
-        largest = logit > largest ? logit : largest;
-    }
-    return largest;
-}
-
 /* The first of equal logits is larger, and so is one that is no number. */
 INLINE uint32_t rank_of(const struct row *row, bool bf16)
 {
@@ -52,7 +41,7 @@ INLINE uint32_t rank_of(const struct row *row, bool bf16)
 
 INLINE struct answer answer_of(const struct row *row, bool bf16)
 {
-    const float largest = largest_of(row, bf16);
+    const float largest = largest_of(row->logits, row->first, row->nclass, bf16);
     double sum = 0.0, all = 0.0;
     for (uint32_t begin = 0; begin < row->nclass; begin += AT_ONCE) {
         const uint32_t n = row->nclass - begin < AT_ONCE ? row->nclass - begin : AT_ONCE;

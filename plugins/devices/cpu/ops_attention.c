@@ -103,10 +103,8 @@ KERNEL void scatter(const struct head *head, const float *from, void *to, size_t
 /* Scores become probabilities; keys from n to `all` get none. Returns the logarithm of the sum. */
 KERNEL float softmax(float *restrict scores, size_t n, size_t all)
 {
-    float largest = scores[0], sum = 0.0F;
-#pragma omp simd reduction(max : largest)
-    for (size_t j = 0; j < n; j++)
-        largest = scores[j] > largest ? scores[j] : largest;
+    const float largest = largest_of(scores, 0, n, false);
+    float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (size_t j = 0; j < n; j++) {
         scores[j] = exponential(scores[j] - largest);
@@ -117,7 +115,7 @@ KERNEL float softmax(float *restrict scores, size_t n, size_t all)
     for (size_t j = 0; j < n; j++)
         scores[j] *= inverse;
     memset(scores + n, 0, (all - n) * sizeof *scores);
-    return largest + logf(sum);
+    return largest - logf(inverse);
 }
 
 /* Scores become probabilities p, and their gradients dp become ds = p (dp - sum of p dp). */

@@ -189,11 +189,13 @@ dpb_status cpu_layer_norm_backward(struct program *p, const struct dpb_node *nod
 
 /* --------------------------------------------------------------------------- positions, prepend */
 
-INLINE void add_weights(const struct row *row, bool bf16)
+/* Of the prepended token there is no x. */
+INLINE void add_weights(const struct row *row, bool has_x, bool bf16)
 {
+    const float *restrict weights = row->gamma;
 #pragma omp simd
     for (size_t c = 0; c < row->n; c++)
-        put(row->out, c, (row->x ? get(row->x, c, bf16) : 0.0F) + row->gamma[c], bf16);
+        put(row->out, c, has_x ? get(row->x, c, bf16) + weights[c] : weights[c], bf16);
 }
 
 INLINE void add_to_sums(const struct row *row, bool bf16)
@@ -208,8 +210,10 @@ KERNEL void take_position(const struct row *row, bool bf16)
 {
     if (row->dy)
         bf16 ? add_to_sums(row, true) : add_to_sums(row, false);
+    else if (row->x)
+        bf16 ? add_weights(row, true, true) : add_weights(row, true, false);
     else
-        bf16 ? add_weights(row, true) : add_weights(row, false);
+        bf16 ? add_weights(row, false, true) : add_weights(row, false, false);
 }
 
 static void positions(const struct program *p, const struct step *step)

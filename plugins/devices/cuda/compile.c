@@ -6,6 +6,7 @@
 
 #include "account.h"
 #include "hooks.h"
+#include "lib/device/op_name.h"
 #include "lib/device/refuse.h"
 #include "ops.h"
 #include "plan.h"
