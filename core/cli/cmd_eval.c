@@ -95,7 +95,11 @@ static void print_evaluation(const json_t *document, FILE *out)
                 dpb_json_number(eval, "labels"));
         if (isfinite(top5))
             fprintf(out, ", %.2f %% in the top 5", 100 * top5);
-        fprintf(out, ", loss %.4f\n", dpb_json_number(eval, "loss"));
+        const double loss = dpb_json_number(eval, "loss");
+        fprintf(out, ", loss %.4f", loss);
+        if (isfinite(dpb_json_number(document, "model.tokens_per_sample")))
+            fprintf(out, ", perplexity %.4g", exp(loss));
+        fputc('\n', out);
     }
 }
 

@@ -107,6 +107,8 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->parameters = experiment->graph->n_parameters;
     journal->macs_per_sample = experiment->graph->macs;
     journal->classes = experiment->graph->nclass;
+    if (dpb_graph_reads_ids(experiment->graph))
+        journal->tokens = dpb_graph_labels(experiment->graph);
     journal->steps_per_epoch = experiment->steps_per_epoch;
     journal->dropped_samples =
         experiment->data_info.n_samples[DPB_TRAIN] % experiment->global_batch;

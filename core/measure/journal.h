@@ -90,6 +90,7 @@ struct dpb_journal {
     char consistency[DPB_LABEL_BYTES]; /* of the strategy's contract; "": not planned yet */
     uint64_t checksum;                 /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;
+    uint64_t tokens; /* of a sample; 0: samples are images */
     uint64_t dropped_spans;
     /* No worker begins a step before all have begun the step so many before; 0: not promised. */
     uint32_t within;

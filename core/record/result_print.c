@@ -101,6 +101,9 @@ static void print_rates(const json_t *document, FILE *out)
     fprintf(out, "  %-13s %.1f over all timed steps (SamplesPerSec)%s\n", "samples/s", mean,
             dpb_json_true(document, "throttled") ? "; THROTTLED: a GPU's clocks were held down"
                                                  : "");
+    const double tokens = dpb_json_number(document, "model.tokens_per_sample");
+    if (isfinite(tokens))
+        fprintf(out, "  %-13s %.0f\n", "tokens/s", mean * tokens);
     if (fabs(first_to_last - mean) > 0.01 * mean) /* workers that do not wait for each other */
         fprintf(out, "  %-13s %.1f from the first worker's begin to the last one's end\n", "",
                 first_to_last);
@@ -232,6 +235,8 @@ static void print_training(const json_t *document, FILE *out)
                 100 * dpb_json_number(last, "accuracy"));
         if (isfinite(top5))
             fprintf(out, ", %.2f %% in the top 5,", 100 * top5);
+        if (isfinite(dpb_json_number(document, "model.tokens_per_sample")))
+            fprintf(out, " perplexity %.4g,", exp(dpb_json_number(last, "loss")));
         fprintf(out, " after %.0f steps\n", dpb_json_number(last, "step"));
     }
     const json_t *met = dpb_json_at(document, "target.at");

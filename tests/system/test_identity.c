@@ -120,6 +120,10 @@ static const struct variation variations[] = {
     {TERMS "optimizer.schedule=cosine", "run.accumulate=3 comm.bucket=424", 2, 3},
     {"optimizer.momentum=0 optimizer.weight_decay=0.1 data.samples=12", /* several epochs */
      "run.accumulate=2 comm.bucket=424", 3, 2},
+    /* ids, a tied tensor, a label for each position */
+    {TERMS "model.name=gpt model.layers=1 model.heads=2 model.width=6 model.context=9 "
+           "model.nclass=11",
+     "comm.bucket=424", 3, 1},
 };
 
 enum { N_VARIATIONS = sizeof variations / sizeof variations[0] };
