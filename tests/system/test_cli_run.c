@@ -137,19 +137,22 @@ TEST(test_origins)
     assert_int_equal(json_number_at(command.json, "batch.global"), 8);
 }
 
+#define GPT                                                                          \
+    RUN "model.name=gpt model.layers=1 model.heads=2 model.width=8 model.context=9 " \
+        "model.nclass=11 "                                                           \
+        "eval.final=yes "
+
 /* Of sequences the labels count: one for each position. */
 TEST(test_tokens)
 {
     struct command command;
-    const char *gpt = RUN "model.name=gpt model.layers=1 model.heads=2 model.width=8 "
-                          "model.context=9 model.nclass=11 eval.final=yes";
-    run(&command, 0, "%s --json", gpt);
+    run(&command, 0, GPT "--json");
     assert_int_equal(json_number_at(command.json, "model.tokens_per_sample"), 9);
     const double labels = json_number_at(command.json, "eval.0.labels");
     assert_true(labels > 0 && labels == 9 * json_number_at(command.json, "eval.0.samples"));
     assert_within(json_number_at(command.json, "eval.0.accuracy"),
                   json_number_at(command.json, "eval.0.correct") / labels, 1e-12);
-    run(&command, 0, "%s", gpt);
+    run(&command, 0, GPT);
     EXPECT_WORDS("a run of a GPT", command.out, "tokens/s  ", "in the top 5, perplexity ");
     run(&command, 0, RUN "--json");
     assert_true(json_is_null(json_at(command.json, "model.tokens_per_sample")));
