@@ -7,8 +7,9 @@
 #include "record/facts.h"
 
 /* Of the timed time. A gradient that is late makes its step so much longer. A thread that waits for
- * a core mostly does so while others of its rank, or the link, are at work: the rate moved by at
- * most a quarter of that share (docs/emulating.md). So both let a rate be wrong by 1 %. */
+ * a core mostly does so while others of its rank, or the link, are at work: as long as waits are
+ * short, the rate moves by a quarter of their share at most (docs/emulating.md). So both let a rate
+ * be wrong by 1 %. */
 static const double most_late = 0.01, most_delayed = 0.04;
 
 static double larger(double share, int64_t part_ns, int64_t of_ns)
