@@ -340,7 +340,7 @@ static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *
         return DPB_NONE;
     const struct dpb_node *logits = &builder->nodes[input];
     const struct dpb_shape shape = logits->shape, samples = builder->nodes[0].shape;
-    const bool of_ids = builder->graph->n_nodes > 1 && builder->nodes[1].op == DPB_OP_EMBEDDING;
+    const bool of_ids = dpb_graph_reads_ids(builder->graph);
     const bool each = of_ids && shape.h == 1 && shape.w == samples.w;
     if (shape.c != builder->graph->nclass || !(each || (!of_ids && shape.h == 1 && shape.w == 1)))
         return dpb_graph_builder_refuse(
