@@ -14,17 +14,11 @@ struct options {
     bool tied;
 };
 
-#define ROW(NAME, DEFAULT, MAX, HELP)                                               \
-    {                                                                               \
-        .name = #NAME, .type = DPB_OPT_INT, .def = DEFAULT, .min = 1, .max = (MAX), \
-        .offset = offsetof(struct options, NAME), .help = HELP                      \
-    }
-
 static const struct dpb_option option_table[] = {
-    ROW(layers, "12", 512, "blocks."),
-    ROW(heads, "12", 512, "of attention; they divide the width."),
-    ROW(width, "768", 65536, "channels of a position."),
-    ROW(context, "1024", 1 << 20, "rows of the table of positions: the longest sequence."),
+    COUNT_ROW(layers, "12", 512, "blocks."),
+    COUNT_ROW(heads, "12", 512, "of attention; they divide the width."),
+    COUNT_ROW(width, "768", 65536, "channels of a position."),
+    COUNT_ROW(context, "1024", 1 << 20, "rows of the table of positions: the longest sequence."),
     {.name = "tied",
      .type = DPB_OPT_BOOL,
      .def = "yes",

@@ -13,6 +13,13 @@
 
 #include "model.h"
 
+/* The row of option NAME, a count, in a table of rows of `struct options`. */
+#define COUNT_ROW(NAME, DEFAULT, MAX, HELP)                                         \
+    {                                                                               \
+        .name = #NAME, .type = DPB_OPT_INT, .def = DEFAULT, .min = 1, .max = (MAX), \
+        .offset = offsetof(struct options, NAME), .help = HELP                      \
+    }
+
 /* A network under construction. */
 struct net {
     const struct dpb_graph_ops *g;

@@ -11,17 +11,11 @@ struct options {
     int64_t patch, layers, heads, width;
 };
 
-#define ROW(NAME, DEFAULT, MAX, HELP)                                               \
-    {                                                                               \
-        .name = #NAME, .type = DPB_OPT_INT, .def = DEFAULT, .min = 1, .max = (MAX), \
-        .offset = offsetof(struct options, NAME), .help = HELP                      \
-    }
-
 static const struct dpb_option option_table[] = {
-    ROW(patch, "16", 1024, "pixels of a patch's side."),
-    ROW(layers, "12", 512, "blocks."),
-    ROW(heads, "3", 512, "of attention; they divide the width."),
-    ROW(width, "192", 16384, "channels of a position."),
+    COUNT_ROW(patch, "16", 1024, "pixels of a patch's side."),
+    COUNT_ROW(layers, "12", 512, "blocks."),
+    COUNT_ROW(heads, "3", 512, "of attention; they divide the width."),
+    COUNT_ROW(width, "192", 16384, "channels of a position."),
     {.name = NULL},
 };
 
