@@ -157,10 +157,7 @@ static void backward_shortcut(const struct program *p, const struct step *step)
 
 dpb_status cpu_shortcut_forward(struct program *p, const struct dpb_node *node)
 {
-    struct tensor *dst;
-    DPB_TRY(cpu_activation(p, node, &dst));
-    return cpu_loop(p, WHEN_ALWAYS, "forward", forward_shortcut,
-                    cpu_plan(p, cpu_input(p, node, 0))->activation, dst, NULL);
+    return cpu_forward_loop(p, node, forward_shortcut);
 }
 
 dpb_status cpu_shortcut_backward(struct program *p, const struct dpb_node *node)

@@ -40,13 +40,12 @@ static size_t room_floats(const struct dpb_node *node, bool backward)
                       ARENA_ALIGN);
 }
 
-static struct room room_of(const struct program *p, const struct step *step, bool backward)
+static struct room room_of(const struct step *step, bool backward)
 {
     const struct dpb_node *node = step->node;
     const size_t n = (size_t)node->shape.w * (node->shape.c / node->heads);
     float *at =
         (float *)step->aux->data + (size_t)omp_get_thread_num() * room_floats(node, backward);
-    (void)p;
     struct room room = {.q = at, .k = at + n, .v = at + 2 * n, .y = at + 3 * n, .p = at + 4 * n};
     if (backward) {
         room.dq = at + 4 * n;
@@ -223,7 +222,7 @@ static struct head head_of(const struct program *p, const struct step *step, siz
                          .log_sum = (float *)cpu_plan(p, node)->workspace->data + number * length,
                          .input = sample * length * 3 * node->shape.c + which * width,
                          .output = sample * length * node->shape.c + which * width,
-                         .room = room_of(p, step, backward)};
+                         .room = room_of(step, backward)};
 }
 
 /* q, k and v of the head, from the input. */

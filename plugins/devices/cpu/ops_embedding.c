@@ -24,7 +24,7 @@ static void embed(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
     const size_t n = node->shape.c, positions = positions_of(p, node);
-    const float *rows = (const float *)p->core.weights + p->graph->tensors[node->weight].offset;
+    const float *rows = cpu_weights(p, node->weight);
     int32_t *ids = p->ids->data;
     memcpy(ids, p->batch->samples, positions * sizeof *ids);
 #pragma omp parallel for
@@ -80,7 +80,7 @@ static void embed_backward(const struct program *p, const struct step *step)
     const size_t n = node->shape.c, positions = positions_of(p, node);
     const uint32_t nclass = p->graph->nclass;
     const struct tensor *tied = step->also[USE_PART];
-    float *to = (float *)p->core.gradients + p->graph->tensors[node->weight].offset;
+    float *to = cpu_gradients(p, node->weight);
     uint32_t *first = step->aux->data, *next = first + nclass;
     chain(p->ids->data, positions, nclass, first, next);
 #pragma omp parallel for

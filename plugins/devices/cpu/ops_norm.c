@@ -38,24 +38,12 @@ static struct channels channels_of(const struct program *p, const struct dpb_nod
                                     .slope = rest + 5 * n}};
 }
 
-static const float *weights_of(const struct program *p, uint32_t tensor)
-{
-    return tensor == DPB_NONE ? NULL
-                              : (const float *)p->core.weights + p->graph->tensors[tensor].offset;
-}
-
-static float *gradient_of(const struct program *p, uint32_t tensor)
-{
-    return tensor == DPB_NONE ? NULL
-                              : (float *)p->core.gradients + p->graph->tensors[tensor].offset;
-}
-
 /* The node normalises channel c by this mean and variance. */
 static void set_channel(const struct program *p, const struct dpb_node *node, uint32_t c,
                         double mean, double variance)
 {
     const struct channels to = channels_of(p, node);
-    const float *gamma = weights_of(p, node->weight), *beta = weights_of(p, node->bias);
+    const float *gamma = cpu_weights(p, node->weight), *beta = cpu_weights(p, node->bias);
     double inverse = 1.0 / sqrt(variance + node->epsilon);
     to.by.mean[c] = (float)mean;
     to.inverse[c] = (float)inverse;
@@ -113,7 +101,7 @@ static void sum_gradients(const struct program *p, const struct step *step)
     const struct channels by = channels_of(p, node);
     const struct gradient gradient = cpu_gradient(p, step, mask_of(p, node));
     const struct matrix x = cpu_matrix(p, node, step->from);
-    float *dgamma = gradient_of(p, node->weight), *dbeta = gradient_of(p, node->bias);
+    float *dgamma = cpu_gradients(p, node->weight), *dbeta = cpu_gradients(p, node->bias);
     double n = (double)x.rows;
     cpu_column_sums(&gradient, &x, &by.by, step->aux->data, by.first, by.second);
     for (uint32_t c = 0; c < node->shape.c; c++) {

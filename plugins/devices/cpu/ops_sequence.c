@@ -88,11 +88,6 @@ KERNEL void take_row(const struct row *row, bool bf16)
         bf16 ? normalise(row, true) : normalise(row, false);
 }
 
-static const float *weights_of(const struct program *p, uint32_t tensor)
-{
-    return (const float *)p->core.weights + p->graph->tensors[tensor].offset;
-}
-
 static void *at(const struct tensor *tensor, size_t element, bool bf16)
 {
     return tensor ? (char *)tensor->data + element * (bf16 ? sizeof(uint16_t) : sizeof(float))
@@ -107,8 +102,8 @@ static struct row row_of(const struct program *p, const struct step *step, size_
     return (struct row){.x = at(step->from, row * n, bf16),
                         .dy = at(step->also[USE_PART], row * n, bf16),
                         .out = at(step->to, row * n, bf16),
-                        .gamma = weights_of(p, node->weight),
-                        .beta = weights_of(p, node->bias),
+                        .gamma = cpu_weights(p, node->weight),
+                        .beta = cpu_weights(p, node->bias),
                         .moments = (float *)cpu_plan(p, node)->workspace->data + 2 * row,
                         .n = n,
                         .epsilon = (float)node->epsilon};
@@ -157,10 +152,8 @@ static void layer_norm_backward(const struct program *p, const struct step *step
             take_row(&row, p->type == dnnl_bf16);
         }
     }
-    float *gradients = p->core.gradients;
-    const struct dpb_tensor *tensors = p->graph->tensors;
-    add_chunks(partial, n_chunks, 2 * n, n, gradients + tensors[node->weight].offset);
-    add_chunks(partial + n, n_chunks, 2 * n, n, gradients + tensors[node->bias].offset);
+    add_chunks(partial, n_chunks, 2 * n, n, cpu_gradients(p, node->weight));
+    add_chunks(partial + n, n_chunks, 2 * n, n, cpu_gradients(p, node->bias));
 }
 
 dpb_status cpu_layer_norm_forward(struct program *p, const struct dpb_node *node)
@@ -226,7 +219,7 @@ static void positions(const struct program *p, const struct step *step)
     for (size_t i = 0; i < rows; i++)
         take_position(&(const struct row){.x = at(step->from, i * n, bf16),
                                           .out = at(step->to, i * n, bf16),
-                                          .gamma = weights_of(p, node->weight) + i % length * n,
+                                          .gamma = cpu_weights(p, node->weight) + i % length * n,
                                           .n = n},
                       bf16);
 }
@@ -254,7 +247,7 @@ static void positions_backward(const struct program *p, const struct step *step)
     const struct dpb_node *node = step->node;
     const struct dpb_tensor *table = &p->graph->tensors[node->weight];
     const size_t n = node->shape.c, length = (size_t)node->shape.h * node->shape.w;
-    float *to = (float *)p->core.gradients + table->offset;
+    float *to = cpu_gradients(p, node->weight);
     double *sums = step->aux->data;
 #pragma omp parallel for
     for (size_t i = 0; i < length; i++)
@@ -264,10 +257,7 @@ static void positions_backward(const struct program *p, const struct step *step)
 
 dpb_status cpu_positions_forward(struct program *p, const struct dpb_node *node)
 {
-    struct tensor *dst;
-    DPB_TRY(cpu_activation(p, node, &dst));
-    return cpu_loop(p, WHEN_ALWAYS, "forward", positions,
-                    cpu_plan(p, cpu_input(p, node, 0))->activation, dst, NULL);
+    return cpu_forward_loop(p, node, positions);
 }
 
 dpb_status cpu_positions_backward(struct program *p, const struct dpb_node *node)
@@ -286,7 +276,7 @@ static void prepend(const struct program *p, const struct step *step)
 #pragma omp parallel for
     for (size_t i = 0; i < p->args.batch; i++) {
         take_position(&(const struct row){.out = at(step->to, i * length * n, bf16),
-                                          .gamma = weights_of(p, node->weight),
+                                          .gamma = cpu_weights(p, node->weight),
                                           .n = n},
                       bf16);
         memcpy(at(step->to, (i * length + 1) * n, bf16), at(step->from, i * (length - 1) * n, bf16),
@@ -299,8 +289,7 @@ static void prepend_backward(const struct program *p, const struct step *step)
     const struct dpb_node *node = step->node;
     const bool bf16 = p->type == dnnl_bf16;
     const size_t n = node->shape.c, length = node->shape.w, size = bf16 ? 2 : 4;
-    sum_position(p, step, 0, step->aux->data,
-                 (float *)p->core.gradients + p->graph->tensors[node->weight].offset);
+    sum_position(p, step, 0, step->aux->data, cpu_gradients(p, node->weight));
 #pragma omp parallel for
     for (size_t i = 0; i < (step->to ? p->args.batch : 0); i++)
         memcpy(at(step->to, i * (length - 1) * n, bf16), at(step->from, (i * length + 1) * n, bf16),
@@ -309,10 +298,7 @@ static void prepend_backward(const struct program *p, const struct step *step)
 
 dpb_status cpu_prepend_forward(struct program *p, const struct dpb_node *node)
 {
-    struct tensor *dst;
-    DPB_TRY(cpu_activation(p, node, &dst));
-    return cpu_loop(p, WHEN_ALWAYS, "forward", prepend,
-                    cpu_plan(p, cpu_input(p, node, 0))->activation, dst, NULL);
+    return cpu_forward_loop(p, node, prepend);
 }
 
 dpb_status cpu_prepend_backward(struct program *p, const struct dpb_node *node)

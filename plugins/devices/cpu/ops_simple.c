@@ -6,49 +6,61 @@
 
 #include "ops.h"
 
-/* ----------------------------------------------------------------------------------------- relu */
+/* ----------------------------------------------------------------------------------- relu, gelu */
 
-dpb_status cpu_relu_forward(struct program *p, const struct dpb_node *node)
+static dpb_status eltwise_forward(struct program *p, const struct dpb_node *node,
+                                  dnnl_alg_kind_t function)
 {
     struct node_plan *plan = cpu_plan(p, node);
     struct tensor *dst;
-    if (plan->group->from)
-        return plan->group->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_forward(p, node)
-                                                          : DPB_OK;
     DPB_TRY(cpu_activation(p, node, &dst));
     dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_eltwise_forward_primitive_desc_create(
-        &created, p->engine, kind, dnnl_eltwise_relu_use_dst_for_bwd, dst->desc, dst->desc, 0.0f,
-        0.0f, p->attributes);
+        &created, p->engine, kind, function, dst->desc, dst->desc, 0.0f, 0.0f, p->attributes);
     DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
     return cpu_step(
         p, WHEN_ALWAYS, "forward", plan->forward,
         ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation}, {DNNL_ARG_DST, dst}));
 }
 
-dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
+/* `known` is the node's input or output, as argument `name`: what the derivative is found from. */
+static dpb_status eltwise_backward(struct program *p, const struct dpb_node *node,
+                                   dnnl_alg_kind_t function, int name, const struct tensor *known)
 {
     const struct node_plan *plan = cpu_plan(p, node);
     struct tensor *diff_src;
-    if (plan->group->from)
-        return plan->group->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_backward(p, node)
-                                                          : cpu_masked_gradient(p, node);
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
     if (!diff_src)
         return DPB_OK;
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_eltwise_backward_primitive_desc_create(
-        &created, p->engine, dnnl_eltwise_relu_use_dst_for_bwd, diff_src->desc, diff_src->desc,
-        diff_src->desc, 0.0f, 0.0f, plan->forward, p->attributes);
+        &created, p->engine, function, diff_src->desc, diff_src->desc, diff_src->desc, 0.0f, 0.0f,
+        plan->forward, p->attributes);
     const_dnnl_primitive_desc_t desc;
     DPB_TRY(cpu_own(p, "backward", status, created, &desc));
-    return cpu_step(p, WHEN_ALWAYS, "backward", desc,
-                    ARGS({DNNL_ARG_DST, plan->activation}, {DNNL_ARG_DIFF_DST, plan->gradient},
-                         {DNNL_ARG_DIFF_SRC, diff_src}));
+    return cpu_step(
+        p, WHEN_ALWAYS, "backward", desc,
+        ARGS({name, known}, {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_SRC, diff_src}));
 }
 
-/* ----------------------------------------------------------------------------------------- gelu */
+dpb_status cpu_relu_forward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *from = cpu_plan(p, node)->group->from;
+    if (from)
+        return from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_forward(p, node) : DPB_OK;
+    return eltwise_forward(p, node, dnnl_eltwise_relu_use_dst_for_bwd);
+}
+
+dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cpu_plan(p, node);
+    if (plan->group->from)
+        return plan->group->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_backward(p, node)
+                                                          : cpu_masked_gradient(p, node);
+    return eltwise_backward(p, node, dnnl_eltwise_relu_use_dst_for_bwd, DNNL_ARG_DST,
+                            plan->activation);
+}
 
 static dnnl_alg_kind_t gelu_of(const struct dpb_node *node)
 {
@@ -57,35 +69,13 @@ static dnnl_alg_kind_t gelu_of(const struct dpb_node *node)
 
 dpb_status cpu_gelu_forward(struct program *p, const struct dpb_node *node)
 {
-    struct node_plan *plan = cpu_plan(p, node);
-    struct tensor *dst;
-    DPB_TRY(cpu_activation(p, node, &dst));
-    dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_eltwise_forward_primitive_desc_create(
-        &created, p->engine, kind, gelu_of(node), dst->desc, dst->desc, 0.0f, 0.0f, p->attributes);
-    DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
-    return cpu_step(
-        p, WHEN_ALWAYS, "forward", plan->forward,
-        ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation}, {DNNL_ARG_DST, dst}));
+    return eltwise_forward(p, node, gelu_of(node));
 }
 
 dpb_status cpu_gelu_backward(struct program *p, const struct dpb_node *node)
 {
-    const struct node_plan *plan = cpu_plan(p, node);
-    struct tensor *diff_src;
-    DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
-    if (!diff_src)
-        return DPB_OK;
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_eltwise_backward_primitive_desc_create(
-        &created, p->engine, gelu_of(node), diff_src->desc, diff_src->desc, diff_src->desc, 0.0f,
-        0.0f, plan->forward, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, "backward", status, created, &desc));
-    return cpu_step(p, WHEN_ALWAYS, "backward", desc,
-                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                         {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_SRC, diff_src}));
+    return eltwise_backward(p, node, gelu_of(node), DNNL_ARG_SRC,
+                            cpu_plan(p, cpu_input(p, node, 0))->activation);
 }
 
 /* ------------------------------------------------------------------------------------------ add */

@@ -441,6 +441,14 @@ void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, ui
         dpb_group_add(p->nodes[node->inputs[slot]].group, part, true);
 }
 
+dpb_status cpu_forward_loop(struct program *p, const struct dpb_node *node, step_loop *loop)
+{
+    struct tensor *dst;
+    DPB_TRY(cpu_activation(p, node, &dst));
+    return cpu_loop(p, WHEN_ALWAYS, "forward", loop, cpu_plan(p, cpu_input(p, node, 0))->activation,
+                    dst, NULL);
+}
+
 /* One step for all parts, so that bf16 parts are added in fp32 and rounded once. */
 static dpb_status add_parts(struct program *p, struct node_plan *plan)
 {

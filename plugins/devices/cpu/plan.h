@@ -77,6 +77,8 @@ dpb_status cpu_step(struct program *p, enum when when, const char *what,
                     const_dnnl_primitive_desc_t desc, const struct arg *args);
 dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_loop *loop,
                     const struct tensor *from, const struct tensor *to, const struct tensor *aux);
+/* The forward pass of an op without tensors beside its one input and its activation. */
+dpb_status cpu_forward_loop(struct program *p, const struct dpb_node *node, step_loop *loop);
 /* Gives the loop that was appended last a further tensor; NULL: none. */
 void cpu_also(struct program *p, enum use use, const struct tensor *tensor);
 /* The step that was appended last does as much work as the forward pass of `node`. */

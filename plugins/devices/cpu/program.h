@@ -150,6 +150,19 @@ static inline const struct dpb_node *cpu_input(const struct program *p, const st
     return &p->graph->nodes[node->inputs[slot]];
 }
 
+/* A tensor of core's weights, or of its gradient, as it lies there; NULL for DPB_NONE. */
+static inline const float *cpu_weights(const struct program *p, uint32_t tensor)
+{
+    return tensor == DPB_NONE ? NULL
+                              : (const float *)p->core.weights + p->graph->tensors[tensor].offset;
+}
+
+static inline float *cpu_gradients(const struct program *p, uint32_t tensor)
+{
+    return tensor == DPB_NONE ? NULL
+                              : (float *)p->core.gradients + p->graph->tensors[tensor].offset;
+}
+
 /* The node whose activation has the node's result: itself, or the ReLU that it was fused with. */
 static inline const struct dpb_node *cpu_result(const struct program *p,
                                                 const struct dpb_node *node)
