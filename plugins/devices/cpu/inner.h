@@ -46,13 +46,18 @@ INLINE float kept_if(bool keep, float value)
     return value;
 }
 
-/* e^x for x <= 0, to 2 ulp; 0 below -87. A vector instruction, as the library's is not. */
+/* e^x for x <= 0, to 2 ulp; 0 below -87. A vector instruction, as the library's is not; by bits,
+ * since a choice between floats is a branch to compilers. x above 0 by rounding is taken as -x. */
 INLINE float exponential(float x)
 {
-    const float clipped = x < -87.0F ? -87.0F : x;
-    const float halves = clipped * 1.44269504F - 0.5F;
-    const int32_t n = (int32_t)halves; /* towards zero: the nearest, since halves <= 0 */
-    const float r = (clipped - (float)n * 0.693359375F) + (float)n * 2.12194440e-4F;
+    const uint32_t least = 0x42ae0000U /* 87 */, infinite = 0x7f800000U;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t size = bits & 0x7fffffffU, clipped_size = size < least ? size : least;
+    float clipped;
+    memcpy(&clipped, &clipped_size, sizeof clipped);
+    const int32_t n = (int32_t)(clipped * 1.44269504F + 0.5F); /* the nearest */
+    const float r = ((float)n * 0.693359375F - clipped) - (float)n * 2.12194440e-4F;
     float sum = 1.0F / 5040;
     sum = sum * r + 1.0F / 720;
     sum = sum * r + 1.0F / 120;
@@ -61,10 +66,15 @@ INLINE float exponential(float x)
     sum = sum * r + 0.5F;
     sum = sum * r + 1.0F;
     sum = sum * r + 1.0F;
-    const uint32_t bits = (uint32_t)(n + 127) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return kept_if(!(x < -87.0F), sum * power);
+    const uint32_t power_bits = (uint32_t)(127 - n) << 23;
+    float power, result;
+    memcpy(&power, &power_bits, sizeof power);
+    result = sum * power;
+    memcpy(&bits, &result, sizeof bits);
+    bits &= 0 - (uint32_t)(size <= least);
+    bits |= (0 - (uint32_t)(size > infinite)) & 0x7fc00000U; /* NaN stays NaN */
+    memcpy(&result, &bits, sizeof result);
+    return result;
 }
 
 /* The largest of n >= 1 values: in lanes, since compilers leave order and NaN to a reduction. */

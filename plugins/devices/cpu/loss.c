@@ -33,7 +33,8 @@ INLINE uint32_t rank_of(const struct row *row, bool bf16)
 #pragma omp simd reduction(+ : larger)
     for (uint32_t c = 0; c < row->nclass; c++) {
         const float logit = get(row->logits, row->first + c, bf16);
-        larger += (uint32_t) !((logit < wanted) | ((logit == wanted) & (c >= row->label)));
+        const uint32_t equal = (uint32_t)(logit == wanted), behind = (uint32_t)(c >= row->label);
+        larger += 1U - ((uint32_t)(logit < wanted) | (equal & behind));
     }
     /* The label itself counts where it is no number. */
     return larger - (uint32_t) !(wanted == wanted);

@@ -124,9 +124,7 @@ KERNEL void softmax_backward(float *restrict p, float *restrict dp, float log_su
     float d = 0.0F;
 #pragma omp simd reduction(+ : d)
     for (size_t j = 0; j < n; j++) {
-        /* Rounding may make a score exceed the logarithm of the sum. */
-        const float below = p[j] - log_sum;
-        p[j] = exponential(below > 0.0F ? 0.0F : below);
+        p[j] = exponential(p[j] - log_sum);
         d += p[j] * dp[j];
     }
 #pragma omp simd

@@ -84,10 +84,16 @@ static void embed_backward(const struct program *p, const struct step *step)
     uint32_t *first = step->aux->data, *next = first + nclass;
     chain(p->ids->data, positions, nclass, first, next);
 #pragma omp parallel for
-    for (uint32_t id = 0; id < nclass; id++)
-        add_chain(step->from->data, first[id], next, n,
-                  tied ? (const float *)tied->data + id * n : NULL, to + id * n,
-                  p->type == dnnl_bf16);
+    for (uint32_t id = 0; id < nclass; id++) {
+        const float *before = tied ? (const float *)tied->data + id * n : NULL;
+        if (first[id] > 0)
+            add_chain(step->from->data, first[id], next, n, before, to + id * n,
+                      p->type == dnnl_bf16);
+        else if (before)
+            memcpy(to + id * n, before, n * sizeof *to);
+        else
+            memset(to + id * n, 0, n * sizeof *to);
+    }
 }
 
 dpb_status cpu_embedding_forward(struct program *p, const struct dpb_node *node)

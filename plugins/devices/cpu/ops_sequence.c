@@ -33,15 +33,16 @@ struct row {
 INLINE void normalise(const struct row *row, bool bf16)
 {
     const size_t n = row->n;
+    const void *x = row->x;
     const float *restrict gamma = row->gamma, *restrict beta = row->beta;
     float sum = 0.0F, squares = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (size_t c = 0; c < n; c++)
-        sum += get(row->x, c, bf16);
+        sum += get(x, c, bf16);
     const float mean = sum / (float)n;
 #pragma omp simd reduction(+ : squares)
     for (size_t c = 0; c < n; c++) {
-        const float centred = get(row->x, c, bf16) - mean;
+        const float centred = get(x, c, bf16) - mean;
         squares += centred * centred;
     }
     const float inverse = 1.0F / sqrtf(squares / (float)n + row->epsilon);
@@ -49,23 +50,27 @@ INLINE void normalise(const struct row *row, bool bf16)
     row->moments[1] = inverse;
 #pragma omp simd
     for (size_t c = 0; c < n; c++)
-        put(row->out, c, (get(row->x, c, bf16) - mean) * inverse * gamma[c] + beta[c], bf16);
+        put(row->out, c, (get(x, c, bf16) - mean) * inverse * gamma[c] + beta[c], bf16);
 }
 
 /* dx = inverse (g - mean(g) - x^ mean(g x^)), g = gamma dy. */
 INLINE void normalise_backward(const struct row *row, bool bf16)
 {
     const size_t n = row->n;
+    const void *x = row->x, *given = row->dy;
     const float *restrict gamma = row->gamma, mean = row->moments[0], inverse = row->moments[1];
     double *restrict dgamma = row->dgamma, *restrict dbeta = row->dbeta;
     float sum = 0.0F, product = 0.0F;
 #pragma omp simd reduction(+ : sum, product)
     for (size_t c = 0; c < n; c++) {
-        const float dy = get(row->dy, c, bf16);
-        const float normal = (get(row->x, c, bf16) - mean) * inverse;
-        sum += dy * gamma[c];
-        product += dy * gamma[c] * normal;
-        dgamma[c] += (double)(dy * normal);
+        const float g = get(given, c, bf16) * gamma[c];
+        sum += g;
+        product += g * ((get(x, c, bf16) - mean) * inverse);
+    }
+#pragma omp simd
+    for (size_t c = 0; c < n; c++) {
+        const float dy = get(given, c, bf16);
+        dgamma[c] += (double)(dy * ((get(x, c, bf16) - mean) * inverse));
         dbeta[c] += (double)dy;
     }
     sum /= (float)n;
@@ -74,9 +79,8 @@ INLINE void normalise_backward(const struct row *row, bool bf16)
         return;
 #pragma omp simd
     for (size_t c = 0; c < n; c++) {
-        const float normal = (get(row->x, c, bf16) - mean) * inverse;
-        put(row->out, c, inverse * (get(row->dy, c, bf16) * gamma[c] - sum - normal * product),
-            bf16);
+        const float normal = (get(x, c, bf16) - mean) * inverse;
+        put(row->out, c, inverse * (get(given, c, bf16) * gamma[c] - sum - normal * product), bf16);
     }
 }
 
