@@ -25,6 +25,17 @@ def dpbench(context, *settings, rate="timing.samples_per_s.median", name="dpbenc
         same="model.parameters")
 
 
+# Networks of transformers.ini.
+TRANSFORMERS = {"gpt2": ["model.name=gpt", "model.context=256"], "vit_b16": ["model.name=vit_b16"]}
+
+
+def training(context, model, batch, precision, *settings, **more):
+    """A run that trains a network of the parts `training` and `scaling`."""
+    return dpbench(context, *TRANSFORMERS.get(model, [f"model.name={model}"]), f"run.batch={batch}",
+                   f"run.precision={precision}", *settings,
+                   ini="transformers.ini" if model in TRANSFORMERS else "training.ini", **more)
+
+
 def compiled_in(context):
     """Where PyTorch keeps what it compiled and tuned, for later processes and for the next `make bench`."""
     kept = os.path.abspath(os.path.join(context.bench, "inductor"))

@@ -4,44 +4,46 @@ and against PyTorch's DDP; the loop against the bare device; how soon many worke
 import os
 
 from compare import LESS, POINTS, Bound, Efficiency, Program, Row
-from programs import dpbench, pytorch
+from programs import dpbench, pytorch, training
 
 ROUNDS = 3
 SECONDS = 5  # timed, of each program
-BATCH = 16   # of each worker
 
-# What it is called, dpbench's name, least share of the rate of two workers that do not exchange.
+# What it is called, dpbench's name, batch of each worker, least share of the rate of two workers
+# that do not exchange.
 NETWORKS = [
-    ("ResNet-50", "resnet50", 0.99),
-    ("VGG-11", "vgg11", 0.97),
-    ("AlexNet", "alexnet", 0.94),
+    ("ResNet-50", "resnet50", 16, 0.99),
+    ("VGG-11", "vgg11", 16, 0.97),
+    ("AlexNet", "alexnet", 16, 0.94),
+    ("GPT-2, window 256", "gpt2", 4, 0.94),
 ]
 ABOVE_DDP = 5  # points
 
 
-def workers(context, n, model, strategy):
+def workers(context, n, model, batch, strategy):
     """n of them with a core each."""
-    return dpbench(context, f"model.name={model}", f"run.batch={BATCH}", "run.precision=bf16",
-                   f"run.seconds={SECONDS}", f"run.workers={n}", "device.threads=1",
-                   f"comm.name={strategy}", name=f"dpbench {strategy}, {n}")
+    return training(context, model, batch, "bf16", f"run.seconds={SECONDS}", f"run.workers={n}",
+                    "device.threads=1", f"comm.name={strategy}", name=f"dpbench {strategy}, {n}")
 
 
-def processes(context, n, model):
-    return pytorch(context, "torch_ddp.py", model, BATCH, "bf16", n, SECONDS,
+def processes(context, n, model, batch):
+    return pytorch(context, "torch_ddp.py", model, batch, "bf16", n, SECONDS,
                    name=f"PyTorch DDP, {n}")
 
 
-def network_rows(context, title, model, share):
+def network_rows(context, title, model, batch, share):
     """They share the runs of shm."""
-    shm, free = workers(context, 2, model, "shm"), workers(context, 2, model, "independent")
-    ours = Efficiency("dpbench shm", shm, workers(context, 1, model, "independent"), 2)
-    peer = Efficiency("PyTorch DDP", processes(context, 2, model), processes(context, 1, model), 2)
+    shm = workers(context, 2, model, batch, "shm")
+    free, alone = (workers(context, n, model, batch, "independent") for n in (2, 1))
+    ours = Efficiency("dpbench shm", shm, alone, 2)
+    peer = Efficiency("PyTorch DDP", *(processes(context, n, model, batch) for n in (2, 1)), 2)
+    unit = "sequences/s" if model == "gpt2" else "images/s"
     result = [
-        Row(f"{title}, shm / independent", "images/s", shm, free, share, rounds=ROUNDS),
+        Row(f"{title}, shm / independent", unit, shm, free, share, rounds=ROUNDS),
         Row(f"{title}, of twice one alone", "%", ours, peer, ABOVE_DDP, by=POINTS, rounds=ROUNDS)]
     if model == "alexnet":
-        result.append(Row(f"{title}, ps_cpu / shm", "images/s",
-                          workers(context, 2, model, "ps_cpu"), shm, 0.85, rounds=ROUNDS))
+        result.append(Row(f"{title}, ps_cpu / shm", unit,
+                          workers(context, 2, model, batch, "ps_cpu"), shm, 0.85, rounds=ROUNDS))
     return result
 
 

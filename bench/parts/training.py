@@ -1,7 +1,7 @@
 """One worker on all cores: steps of training against PyTorch's."""
 
 from compare import LESS, Best, Row
-from programs import compiler_needs, dpbench, pytorch
+from programs import compiler_needs, pytorch, training
 
 ROUNDS = 3
 SECONDS = 5  # timed, of each program, and three steps at least
@@ -22,15 +22,12 @@ NETWORKS = [
     ("ViT-B/16", "vit_b16", 16, "bf16", 1.15),
     ("ViT-B/16", "vit_b16", 16, "fp32", 1.05),
 ]
-# Settings of networks of transformers.ini.
-TRANSFORMERS = {"gpt2": ["model.name=gpt", "model.context=256"], "vit_b16": ["model.name=vit_b16"]}
+# Those whose peak memory is compared, too: batch and precision.
+MEMORY = [("resnet50", 32, "bf16"), ("gpt2", 4, "bf16"), ("vit_b16", 16, "bf16")]
 
 
-def ours(context, model, batch, precision, rate="timing.samples_per_s.median"):
-    settings = TRANSFORMERS.get(model, [f"model.name={model}"])
-    return dpbench(context, *settings, f"run.batch={batch}", f"run.precision={precision}",
-                   f"run.seconds={SECONDS}", rate=rate,
-                   ini="transformers.ini" if model in TRANSFORMERS else "training.ini")
+def ours(context, model, batch, precision, **more):
+    return training(context, model, batch, precision, f"run.seconds={SECONDS}", **more)
 
 
 def torch(context, model, batch, precision, rate="samples_per_s"):
@@ -46,11 +43,12 @@ def rows(context):
     for title, *network, goal in NETWORKS:
         model, batch, precision = network
         what = f"{title}, batch {batch}, {precision}"
-        group = [Row(what, "sequences/s" if model == "gpt2" else "images/s", ours(context, *network), torch(context, *network), goal,
+        unit = "sequences/s" if model == "gpt2" else "images/s"
+        group = [Row(what, unit, ours(context, *network), torch(context, *network), goal,
                      rounds=ROUNDS)]
-        if network == ["resnet50", 32, "bf16"]:
+        if (model, batch, precision) in MEMORY:
             group.append(Row(
-                "its peak memory", "bytes",
+                f"{title}, its peak memory", "bytes",
                 ours(context, *network, rate="ranks.0.peak_memory_bytes"),
                 torch(context, *network, rate="peak_memory_bytes"), 1.0, by=LESS, rounds=ROUNDS))
         result.append(group)
