@@ -83,6 +83,11 @@ static const struct dpb_option run_rows[] = {
      "result's `monitor`; 0: never"},
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
      "deadline of every wait for another process, and of a worker that does nothing"},
+    {"port", DPB_OPT_INT, NULL, "0", 0, 65535, NULL, AT(run.port),
+     "where rank 0 listens if variables alone make a job (RANK, MASTER_ADDR; docs/launching.md); "
+     "0: the port after MASTER_PORT"},
+    {"open", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.open),
+     "such a job takes any process of the network for its own: it has no secret"},
     {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),
      "without progress for so long, name the late rank once, and where all are; 0: never"},
     {"memory", DPB_OPT_CHOICE, NULL, "refuse", 0, 0, memories, AT(run.memory),

@@ -61,12 +61,12 @@ struct dpb_run_settings {
     double dilation;
     int64_t workers, learners, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
-    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
+    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns, port;
     int64_t steady_window, steady_windows, steady_limit_ns, trace_steps, monitor_ns;
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */
     int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */
-    bool prove, require_steady, profile, survive, conform;
+    bool prove, require_steady, profile, survive, conform, open;
 };
 
 struct dpb_optimizer_settings {

@@ -134,7 +134,7 @@ struct dpb_arguments {
     bool resume;             /* only the missing runs of the sweep RESULT.json */
     json_t *document;        /* @owned: RESULT.json */
     json_t *cell;            /* @owned: the request of a sweep (cell.h); NULL: a user's command */
-    struct dpb_party *party; /* @borrowed; NULL: not under mpirun or srun */
+    struct dpb_party *party; /* @borrowed; NULL: dpbench starts all ranks */
 };
 
 /* Reads the RESULT.json of a command line into `config` and `document`. */

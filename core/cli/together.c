@@ -116,15 +116,22 @@ static void warn_of_copies(void)
 {
     static const struct {
         const char *launcher, *variable; /* how many it has started */
-    } rows[] = {{"srun", "SLURM_STEP_NUM_TASKS"}, {"mpiexec", "PMI_SIZE"}};
-    for (size_t i = 0; !dpb_pmix_is_here() && i < sizeof rows / sizeof *rows; i++) {
+    } rows[] = {{"srun", "SLURM_STEP_NUM_TASKS"},   {"mpiexec", "PMI_SIZE"},
+                {"mpirun", "OMPI_COMM_WORLD_SIZE"}, {"mpirun_rsh", "MV2_COMM_WORLD_SIZE"},
+                {"jsrun", "JSM_NAMESPACE_SIZE"},    {"flux", "FLUX_JOB_SIZE"}};
+    uint32_t rank;
+    for (size_t i = 0;
+         !dpb_pmix_is_here() && !dpb_environment_is_here(&rank) && i < sizeof rows / sizeof *rows;
+         i++) {
         const char *text = getenv(rows[i].variable);
         if (!text || strtoul(text, NULL, 10) < 2)
             continue;
-        dpb_warn("without_pmix",
-                 "%s has started %s processes without PMIx, so each of them runs a job of its own; "
-                 "for one job take srun --mpi=pmix, or mpirun of Open MPI",
-                 rows[i].launcher, text);
+        dpb_warn(
+            "without_pmix",
+            "%s has started %s processes without PMIx, so each of them runs a job of its own; "
+            "for one job take srun --mpi=pmix, mpirun of Open MPI, or set RANK, WORLD_SIZE and "
+            "MASTER_ADDR (docs/launching.md)",
+            rows[i].launcher, text);
         return;
     }
 }
@@ -145,10 +152,14 @@ int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_resu
 {
     struct dpb_arguments arguments = {0};
     struct dpb_party *party = NULL;
+    struct dpb_environment environment;
     dpb_party_hush();
     warn_of_copies();
     dpb_status status = dpb_arguments_parse(self, accepts, read, argc, argv, &arguments);
-    dpb_status joined = dpb_party_join(timeout_of(arguments.config), &party);
+    dpb_status joined = dpb_environment_read(arguments.config, &environment);
+    if (joined != DPB_OK)
+        dpb_party_complain();
+    DPB_THEN(joined, dpb_party_join(timeout_of(arguments.config), &environment, &party));
     if (joined != DPB_OK) {
         dpb_arguments_release(&arguments);
         return dpb_status_exit_code(joined);

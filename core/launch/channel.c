@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -19,6 +21,8 @@
 #include "base/text.h"
 
 #define ATTEMPT_NS INT64_C(2000000000) /* for one of several addresses */
+
+#define CIRCLE "launchers"
 
 enum { MAX_OUTPUT = 256 << 20, BACKLOG = 1024 };
 
@@ -112,15 +116,18 @@ static void list_addresses(char *array, size_t capacity)
     freeifaddrs(list);
 }
 
-/* IPv6 and IPv4 on one socket where the system has IPv6, else IPv4 alone. */
+/* IPv6 and IPv4 on one socket where the system has IPv6, else IPv4 alone. *port: 0 for any. */
 static int open_listener(uint16_t *port)
 {
-    static const int off = 0;
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
-    struct sockaddr_in four = {.sin_family = AF_INET};
+    static const int off = 0, on = 1;
+    struct sockaddr_in6 six = {
+        .sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons(*port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(*port)};
     socklen_t size = sizeof six;
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+    /* Connections of a job before may still hold the port. */
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
         bind(fd, (struct sockaddr *)&six, sizeof six) == 0 && listen(fd, BACKLOG) == 0 &&
         getsockname(fd, (struct sockaddr *)&six, &size) == 0) {
         *port = ntohs(six.sin6_port);
@@ -130,8 +137,9 @@ static int open_listener(uint16_t *port)
         close(fd);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     size = sizeof four;
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&four, sizeof four) == 0 &&
-        listen(fd, BACKLOG) == 0 && getsockname(fd, (struct sockaddr *)&four, &size) == 0) {
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        bind(fd, (struct sockaddr *)&four, sizeof four) == 0 && listen(fd, BACKLOG) == 0 &&
+        getsockname(fd, (struct sockaddr *)&four, &size) == 0) {
         *port = ntohs(four.sin_port);
         return fd;
     }
@@ -148,7 +156,7 @@ dpb_status dpb_channel_listen(int *fd, struct dpb_circle *circle, char address[D
     if (listener < 0)
         return dpb_fail(DPB_FAILED, "cannot listen for the job's other processes: %s",
                         strerror(errno));
-    *circle = (struct dpb_circle){.name = "launchers"};
+    *circle = (struct dpb_circle){.name = CIRCLE};
     dpb_random_bytes(circle->secret, sizeof circle->secret);
     dpb_secret_print(circle->secret, text);
     list_addresses(list, sizeof list);
@@ -156,6 +164,70 @@ dpb_status dpb_channel_listen(int *fd, struct dpb_circle *circle, char address[D
     explicit_bzero(text, sizeof text);
     *fd = listener;
     return DPB_OK;
+}
+
+/* The address of @NAME. */
+static socklen_t unix_address(const char *name, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "%s", name + 1);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(address->sun_path + 1));
+}
+
+static int open_unix_listener(const char *name)
+{
+    struct sockaddr_un address;
+    const socklen_t size = unix_address(name, &address);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || (bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, BACKLOG) == 0))
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* The parts of an address; false: it cannot be read. */
+static bool parse_address(const char *address, uint8_t secret[DPB_SECRET_BYTES], uint16_t *port,
+                          const char **list)
+{
+    const char *rest = address + 2 * DPB_SECRET_BYTES;
+    unsigned number = 0;
+    int used = 0;
+    if (strlen(address) >= DPB_ADDRESS_BYTES || !dpb_secret_parse(address, secret) ||
+        rest[0] != ' ' || sscanf(rest, " %5u %n", &number, &used) != 1 || number == 0 ||
+        number > UINT16_MAX)
+        return false;
+    *port = (uint16_t)number;
+    *list = rest + used;
+    return true;
+}
+
+dpb_status dpb_channel_listen_at(const char *address, int *fd, struct dpb_circle *circle)
+{
+    const char *list;
+    uint16_t port;
+    *circle = (struct dpb_circle){.name = CIRCLE};
+    if (!parse_address(address, circle->secret, &port, &list))
+        return dpb_fail(DPB_FAILED, "rank 0's own address cannot be read");
+    *fd = list[0] == '@' ? open_unix_listener(list) : open_listener(&port);
+    if (*fd >= 0)
+        return DPB_OK;
+    return dpb_fail(errno == EADDRINUSE ? DPB_USAGE : DPB_FAILED,
+                    "rank 0 cannot listen on port %u for the job's other processes: %s; take "
+                    "another run.port",
+                    port, strerror(errno));
+}
+
+bool dpb_channel_is_own(int fd)
+{
+    struct sockaddr_storage own = {0};
+    struct ucred peer;
+    socklen_t size = sizeof own;
+    if (getsockname(fd, (struct sockaddr *)&own, &size) != 0 || own.ss_family != AF_UNIX)
+        return true;
+    size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
 /* ---- the connecting side ------------------------------------------------------------------- */
@@ -185,31 +257,48 @@ void dpb_channel_tune(int fd)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-/* A connected socket; -1: errno. */
-static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
+/* A socket connected to an address; -1: errno. */
+static int connect_to(const struct sockaddr *to, socklen_t size, int64_t deadline_ns)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
-    bool is_six = inet_pton(AF_INET6, host, &six.sin6_addr) == 1;
-    if (!is_six && inet_pton(AF_INET, host, &four.sin_addr) != 1) {
-        errno = EINVAL;
-        return -1;
-    }
-    int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = 0;
-    socklen_t size = sizeof error;
-    const struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
+    socklen_t bytes = sizeof error;
     if (fd < 0)
         return -1;
-    bool connected = connect(fd, to, is_six ? sizeof six : sizeof four) == 0 ||
-                     (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns));
-    if (!connected || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+    const bool connected =
+        connect(fd, to, size) == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns));
+    if (!connected || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
     if (error == 0)
         return fd;
     close(fd);
     errno = error;
     return -1;
+}
+
+/* To a number or a name, which may have several, or to @NAME. -1: errno. */
+static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
+{
+    const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char service[8];
+    int fd = -1;
+    if (host[0] == '@') {
+        struct sockaddr_un address;
+        const socklen_t size = unix_address(host, &address);
+        return connect_to((const struct sockaddr *)&address, size, deadline_ns);
+    }
+    snprintf(service, sizeof service, "%u", port);
+    if (getaddrinfo(host, service, &wanted, &found) != 0) {
+        errno = EHOSTUNREACH;
+        return -1;
+    }
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
+        fd = connect_to(at->ai_addr, at->ai_addrlen, deadline_ns);
+    const int error = errno;
+    freeaddrinfo(found);
+    errno = error;
+    return fd;
 }
 
 static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank,
@@ -237,6 +326,11 @@ static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, u
         int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
         until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
         int fd = connect_one(host, port, until_ns);
+        if (fd >= 0 && !dpb_channel_is_own(fd)) {
+            close(fd);
+            dpb_text_item(&text, "; ", "the socket %s is another user's", host);
+            continue;
+        }
         if (fd >= 0 && prove(fd, circle, rank, purpose, until_ns))
             return fd;
         int error = errno;
@@ -253,18 +347,14 @@ dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t ran
                                dpb_channel_purpose purpose, int64_t deadline_ns, int *fd,
                                char why[DPB_CHANNEL_WHY_BYTES])
 {
-    struct dpb_circle circle = {.name = "launchers"};
-    char list[DPB_ADDRESS_BYTES + 32];
-    unsigned port = 0;
-    int used = 0;
-    if (strlen(address) >= DPB_ADDRESS_BYTES || !dpb_secret_parse(address, circle.secret) ||
-        address[2 * DPB_SECRET_BYTES] != ' ' ||
-        sscanf(address + 2 * DPB_SECRET_BYTES, " %5u%n", &port, &used) != 1 || port == 0 ||
-        port > UINT16_MAX)
+    struct dpb_circle circle = {.name = CIRCLE};
+    char all[DPB_ADDRESS_BYTES + 32];
+    const char *list;
+    uint16_t port;
+    if (!parse_address(address, circle.secret, &port, &list))
         return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
-    snprintf(list, sizeof list, "%s %s", same_host ? "127.0.0.1 ::1" : "",
-             address + 2 * DPB_SECRET_BYTES + used);
-    int made = try_all(list, (uint16_t)port, &circle, rank, purpose, deadline_ns, why);
+    snprintf(all, sizeof all, "%s %s", same_host ? "127.0.0.1 ::1" : "", list);
+    int made = try_all(all, port, &circle, rank, purpose, deadline_ns, why);
     explicit_bzero(&circle, sizeof circle);
     if (made < 0)
         return DPB_PEER;

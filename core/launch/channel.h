@@ -1,5 +1,5 @@
 /*
- * channel.h - connections by TCP between the processes of a job that mpirun or srun started, and
+ * channel.h - connections between the processes of a job that another launcher started, and
  * the frames on them. No frame is accepted before both sides have proven the job's secret
  * (world/handshake.h).
  */
@@ -36,6 +36,7 @@ typedef enum dpb_channel_op {
     DPB_CHANNEL_ALL_ENDED,
     DPB_CHANNEL_SAID, /* to all parts: the head has printed why the job ends */
     DPB_CHANNEL_OVER, /* ... the exit code */
+    DPB_CHANNEL_HOST, /* without PMIx: a part's machine, and the machines of all */
     DPB_CHANNEL_OPS_END
 } dpb_channel_op;
 _Static_assert((int)DPB_CHANNEL_OPS_END <= DPB_FRAME_OPS,
@@ -67,9 +68,16 @@ bool dpb_channel_receive(struct dpb_channel *channel);
 
 /* ---- finding each other -------------------------------------------------------------------- */
 
+/*
+ * An address is a text: the secret, a port, and names or numbers of a machine, or @NAME, a unix
+ * socket of this machine (unix(7): abstract), whose two ends must be of one user.
+ */
+
 /* Listens on a free port of every interface. `address` has the ports and the secret: pass it only
  * to processes of the job. */
 dpb_status dpb_channel_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES]);
+/* Listens where `address` says. DPB_USAGE: another process does. */
+dpb_status dpb_channel_listen_at(const char *address, int *fd, struct dpb_circle *circle);
 
 /* Tries once to connect to `address`, proven by both sides. `same_host`: by the loopback interface.
  * Blocks up to 2 s for each of the addresses, and not beyond the deadline. DPB_PEER: the try
@@ -79,5 +87,7 @@ dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t ran
                                char why[DPB_CHANNEL_WHY_BYTES]);
 
 void dpb_channel_tune(int fd); /* a connection that a door has accepted */
+/* Whether the other end is of this user, or on a network. */
+bool dpb_channel_is_own(int fd);
 
 #endif

@@ -24,7 +24,7 @@ struct dpb_job {
     const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
     int64_t timeout_ns;             /* run.timeout_s */
     int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
-    struct dpb_party *party;        /* with mpirun or srun; NULL: this launcher starts all ranks */
+    struct dpb_party *party;        /* with another launcher; NULL: this one starts all ranks */
     struct dpb_journal_shape shape; /* with a party */
     bool survive;                   /* run.survive: only where this launcher starts all ranks */
     bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */

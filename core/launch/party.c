@@ -53,10 +53,11 @@ static void on_continue(int number)
 
 void dpb_party_hush(void)
 {
-    if (!dpb_pmix_is_here())
+    uint32_t rank = dpb_pmix_rank();
+    if (!dpb_pmix_is_here() && !dpb_environment_is_here(&rank))
         return;
     signal(SIGCONT, on_continue);
-    if (dpb_pmix_rank() == 0)
+    if (rank == 0)
         return;
     int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -72,6 +73,14 @@ static void speak(void)
 {
     if (stderr_kept >= 0)
         dup2(stderr_kept, STDERR_FILENO);
+}
+
+void dpb_party_complain(void)
+{
+    if (stderr_kept < 0)
+        return;
+    speak();
+    dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
 }
 
 void dpb_party_speak(const struct dpb_party *party)
@@ -138,6 +147,8 @@ static void find_starter(struct dpb_party *party)
 bool dpb_party_deserted(const struct dpb_party *party)
 {
     struct dpb_proc proc;
+    if (party->starter == 0)
+        return false;
     if (getppid() != party->parent)
         return true;
     return party->starter != party->parent &&
@@ -181,18 +192,19 @@ static dpb_status missed(struct dpb_party *party, const char *format, ...)
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
+/* With `address`, rank 0's, it joins by PMIx; without, it waits for its job. */
 static dpb_status start_rank(struct dpb_party *party, const char *address)
 {
     struct dpb_join join = {.magic = DPB_JOIN_MAGIC,
                             .launcher_pid = (int32_t)getpid(),
                             .timeout_ns = party->timeout_ns};
     struct dpb_spawn spawn = {.network = -1,
-                              .environment = dpb_spawn_environment(NULL, true),
+                              .environment = dpb_spawn_environment(NULL, address != NULL),
                               .timeout_ns = party->timeout_ns,
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
-    snprintf(join.address, sizeof join.address, "%s", address);
+    snprintf(join.address, sizeof join.address, "%s", address ? address : "");
     dpb_status status = dpb_allocated(spawn.environment);
-    DPB_THEN(status, dpb_spawn_join(&spawn, &join, &party->pid, &party->socket));
+    DPB_THEN(status, dpb_spawn_join(&spawn, address ? &join : NULL, &party->pid, &party->socket));
     free(spawn.environment);
     explicit_bzero(&join, sizeof join);
     return status == DPB_TIMEOUT ? DPB_OK : status; /* the child is there: read_rank waits for it */
@@ -211,8 +223,8 @@ static dpb_status has_not_joined(struct dpb_party *party)
 {
     struct dpb_proc proc = {0};
     dpb_proc_read("", (int32_t)party->pid, &proc);
-    return missed(party, "rank %u (pid %d) has not joined the job by PMIx within %.1f s%s",
-                  party->rank, (int)party->pid, (double)party->timeout_ns * 1e-9,
+    return missed(party, "rank %u (pid %d) has not joined the job within %.1f s%s", party->rank,
+                  (int)party->pid, (double)party->timeout_ns * 1e-9,
                   dpb_proc_is_stopped(&proc) ? ": it is stopped (SIGSTOP)"
                                              : "; if it is only slow, set a larger run.timeout_s");
 }
@@ -265,6 +277,21 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
     return DPB_OK;
 }
 
+static dpb_status make_room(struct dpb_party *party, uint32_t n_ranks)
+{
+    party->hosts = calloc(n_ranks, sizeof *party->hosts);
+    party->machines = calloc(n_ranks, sizeof *party->machines);
+    party->launcher_pids = calloc(n_ranks, sizeof *party->launcher_pids);
+    party->channels = calloc(n_ranks, sizeof *party->channels);
+    party->store_fds = calloc(n_ranks, sizeof *party->store_fds);
+    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids &&
+                          party->channels && party->store_fds));
+    party->n_ranks = n_ranks; /* 0 until then: no channel is to be closed */
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        party->channels[rank].fd = party->channels[rank].lost_fd = party->store_fds[rank] = -1;
+    return DPB_OK;
+}
+
 static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
                             struct dpb_join_answer *answer)
 {
@@ -285,16 +312,7 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     if (answer->rank != party->rank || answer->n_ranks == 0)
         return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
                         party->launcher, answer->rank, answer->n_ranks, party->rank);
-    party->hosts = calloc(answer->n_ranks, sizeof *party->hosts);
-    party->machines = calloc(answer->n_ranks, sizeof *party->machines);
-    party->launcher_pids = calloc(answer->n_ranks, sizeof *party->launcher_pids);
-    party->channels = calloc(answer->n_ranks, sizeof *party->channels);
-    party->store_fds = calloc(answer->n_ranks, sizeof *party->store_fds);
-    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids &&
-                          party->channels && party->store_fds));
-    party->n_ranks = answer->n_ranks; /* 0 until then: no channel is to be closed */
-    for (uint32_t rank = 0; rank < party->n_ranks; rank++)
-        party->channels[rank].fd = party->channels[rank].lost_fd = party->store_fds[rank] = -1;
+    DPB_TRY(make_room(party, answer->n_ranks));
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
 }
 
@@ -314,7 +332,9 @@ static void find_machines(struct dpb_party *party)
 static dpb_status connect_as(struct dpb_party *party, const char *address,
                              dpb_channel_purpose purpose, int64_t deadline_ns, int *fd)
 {
-    bool same_host = party->machines[party->rank] == party->machines[0];
+    /* Without PMIx machines are known only afterwards, and the address says all. */
+    const bool same_host =
+        party->n_machines > 0 && party->machines[party->rank] == party->machines[0];
     char why[DPB_CHANNEL_WHY_BYTES];
     for (;;) {
         dpb_status status =
@@ -366,7 +386,8 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
                               strerror(EMFILE)); /* poll takes no more entries than open files */
         DPB_THEN(status, dpb_door_serve(&door, fds, &came));
         DPB_THEN(status, look(party));
-        int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
+        int *place =
+            came.fd >= 0 && dpb_channel_is_own(came.fd) ? socket_of(party, &came.greeting) : NULL;
         if (!place && came.fd >= 0)
             close(came.fd);
         if (!place)
@@ -381,12 +402,16 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     free(fds);
     dpb_door_close(&door);
     for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
-        if (party->channels[rank].fd < 0 || party->store_fds[rank] < 0)
+        if (party->channels[rank].fd < 0 || party->store_fds[rank] < 0) {
+            const bool known = party->hosts[rank][0] != '\0';
             return missed(
                 party,
-                "rank %u (%s) has not connected to rank 0's launcher within %.1f s: it is stopped, "
+                "rank %u%s%s%s has not connected to rank 0's launcher within %.1f s: it is "
+                "stopped, "
                 "has not been started by dpbench, or a firewall holds its connections back",
-                rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+                rank, known ? " (" : "", party->hosts[rank], known ? ")" : "",
+                (double)party->timeout_ns * 1e-9);
+        }
     return status;
 }
 
@@ -423,43 +448,201 @@ static void finish_links(struct dpb_party *party)
     }
 }
 
-dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
+/* ---- without PMIx: where the ranks are ----------------------------------------------------- */
+
+/* What a part says of itself; `machine` is the same in processes that may share memory. */
+struct card {
+    uint32_t n_ranks;
+    uint8_t machine[DPB_MAC_BYTES];
+    char host[DPB_HOST_BYTES];
+};
+
+/* A machine is one start of a kernel, and one network of it: containers are machines of their own,
+ * though they may have the same name. */
+static void make_card(const struct dpb_party *party, struct card *card)
 {
-    *party = NULL;
-    if (!dpb_pmix_is_here())
+    static const uint8_t label[DPB_SECRET_BYTES] = "dpbench: a machine";
+    char text[256] = "", network[128] = "";
+    *card = (struct card){.n_ranks = party->n_ranks};
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file && !fgets(text, sizeof text / 2, file))
+        text[0] = '\0';
+    if (file)
+        fclose(file);
+    if (readlink("/proc/self/ns/net", network, sizeof network - 1) < 0)
+        network[0] = '\0';
+    if (gethostname(card->host, sizeof card->host - 1) != 0)
+        snprintf(card->host, sizeof card->host, "localhost");
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, " %s", network);
+    dpb_mac(label, text, strlen(text), card->machine);
+}
+
+/* A channel's next frame of an operation. 1: it is there; 0: the time is over; -1: the channel has
+ * ended, or brought another one. */
+static dpb_status await_frame(struct dpb_party *party, struct dpb_channel *channel,
+                              dpb_channel_op op, int64_t deadline_ns, struct dpb_frame *frame,
+                              const void **value, int *found)
+{
+    char why[128] = "";
+    for (;;) {
+        const bool open = dpb_channel_receive(channel);
+        const int next = dpb_channel_next(channel, frame, value, why);
+        *found = next > 0 && frame->op == op ? 1 : next != 0 || !open ? -1 : 0;
+        if (*found != 0 || dpb_now_ns() >= deadline_ns)
+            return DPB_OK;
+        struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+        poll(&ready, 1, PARTY_TICK_MS);
+        DPB_TRY(look(party));
+    }
+}
+
+/* Names that two machines have are told apart by the rank. */
+static void name_hosts(struct dpb_party *party, const struct card *cards)
+{
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        const struct card *own = &cards[rank];
+        bool taken = false;
+        uint32_t first = 0;
+        for (; memcmp(cards[first].machine, own->machine, sizeof own->machine) != 0; first++)
+            taken = taken || strcmp(cards[first].host, own->host) == 0;
+        if (first < rank)
+            memcpy(party->hosts[rank], party->hosts[first], DPB_HOST_BYTES);
+        else if (taken)
+            snprintf(party->hosts[rank], DPB_HOST_BYTES, "%.40s#%u", own->host, rank);
+        else
+            snprintf(party->hosts[rank], DPB_HOST_BYTES, "%.*s", DPB_HOST_BYTES - 1, own->host);
+    }
+}
+
+static dpb_status gather_hosts(struct dpb_party *party, int64_t deadline_ns)
+{
+    struct card *cards = calloc(party->n_ranks, sizeof *cards);
+    dpb_status status = dpb_allocated(cards);
+    if (status == DPB_OK)
+        make_card(party, &cards[0]);
+    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++) {
+        struct dpb_frame frame;
+        const void *value;
+        int found = 0;
+        status = await_frame(party, &party->channels[rank], DPB_CHANNEL_HOST, deadline_ns, &frame,
+                             &value, &found);
+        if (status == DPB_OK && (found <= 0 || frame.value_bytes != sizeof *cards))
+            status = found == 0
+                         ? missed(party, "rank %u has not said within %.1f s where it is", rank,
+                                  (double)party->timeout_ns * 1e-9)
+                         : dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", rank);
+        if (status != DPB_OK)
+            break;
+        memcpy(&cards[rank], value, sizeof *cards);
+        cards[rank].host[DPB_HOST_BYTES - 1] = '\0';
+        if (cards[rank].n_ranks != party->n_ranks)
+            status = dpb_fail(DPB_USAGE,
+                              "the ranks differ in the size of the job: rank 0 was told "
+                              "of %u ranks, rank %u (%s) of %u",
+                              party->n_ranks, rank, cards[rank].host, cards[rank].n_ranks);
+    }
+    if (status == DPB_OK)
+        name_hosts(party, cards);
+    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
+        dpb_channel_say(&party->channels[rank], DPB_CHANNEL_HOST, rank, party->hosts,
+                        party->n_ranks * sizeof *party->hosts);
+    free(cards);
+    return status;
+}
+
+static dpb_status exchange_host(struct dpb_party *party, int64_t deadline_ns)
+{
+    struct dpb_channel *channel = &party->channels[0];
+    struct dpb_frame frame;
+    const void *value;
+    struct card card;
+    int found = 0;
+    make_card(party, &card);
+    dpb_channel_say(channel, DPB_CHANNEL_HOST, party->rank, &card, sizeof card);
+    DPB_TRY(await_frame(party, channel, DPB_CHANNEL_HOST, deadline_ns + party->timeout_ns, &frame,
+                        &value, &found));
+    if (found > 0 && frame.value_bytes == party->n_ranks * sizeof *party->hosts) {
+        memcpy(party->hosts, value, frame.value_bytes);
         return DPB_OK;
-    struct dpb_party *made = calloc(1, sizeof *made);
-    DPB_TRY(dpb_allocated(made));
-    *made = (struct dpb_party){.rank = dpb_pmix_rank(),
-                               .launcher = dpb_pmix_launcher(),
-                               .socket = -1,
-                               .store_fd = -1,
-                               .pmix_fd = -1,
-                               .timeout_ns = timeout_ns + DPB_PARTY_START_NS,
-                               .looked_ns = dpb_now_ns()};
+    }
+    if (found == 0)
+        dpb_party_speak(party);
+    return found == 0 ? missed(party, "rank 0's launcher (%s) has not said where the ranks are",
+                               party->hosts[0])
+                      : DPB_PEER; /* it has said why */
+}
+
+/* By PMIx, whose client is the rank: it learns the others' machines and rank 0's address. */
+static dpb_status join_by_pmix(struct dpb_party *party)
+{
     int listener = -1;
     struct dpb_circle circle;
     char address[DPB_ADDRESS_BYTES] = "";
     struct dpb_join_answer answer;
-    bool head = dpb_party_is_head(made);
-    find_starter(made);
-    const int64_t deadline_ns = deadline_of(made);
+    const bool head = dpb_party_is_head(party);
+    find_starter(party);
+    const int64_t deadline_ns = deadline_of(party);
     dpb_status status = head ? dpb_channel_listen(&listener, &circle, address) : DPB_OK;
-    DPB_THEN(status, start_rank(made, address));
-    made->looked_ns = 0; /* a slow start is no stop of this process */
-    DPB_THEN(status, hear_rank(made, deadline_ns, &answer));
+    DPB_THEN(status, start_rank(party, address));
+    party->looked_ns = 0; /* a slow start is no stop of this process */
+    DPB_THEN(status, hear_rank(party, deadline_ns, &answer));
     if (status == DPB_OK) {
-        find_machines(made);
-        status = head ? accept_all(made, listener, &circle, deadline_ns)
-                      : connect_to_head(made, answer.text, deadline_ns);
+        find_machines(party);
+        status = head ? accept_all(party, listener, &circle, deadline_ns)
+                      : connect_to_head(party, answer.text, deadline_ns);
     }
     if (listener >= 0)
         close(listener);
     explicit_bzero(&circle, sizeof circle);
     explicit_bzero(&answer, sizeof answer);
     explicit_bzero(address, sizeof address);
+    return status;
+}
+
+/* By rank 0's address alone; then all tell each other where they are. */
+static dpb_status join_by_environment(struct dpb_party *party,
+                                      const struct dpb_environment *environment)
+{
+    int listener = -1;
+    struct dpb_circle circle;
+    const bool head = dpb_party_is_head(party);
+    const int64_t deadline_ns = deadline_of(party);
+    DPB_TRY(make_room(party, environment->n_ranks));
+    snprintf(party->hosts[0], sizeof party->hosts[0], "%s", environment->master);
+    dpb_status status =
+        head ? dpb_channel_listen_at(environment->address, &listener, &circle) : DPB_OK;
+    DPB_THEN(status, head ? accept_all(party, listener, &circle, deadline_ns)
+                          : connect_to_head(party, environment->address, deadline_ns));
+    if (listener >= 0)
+        close(listener);
+    explicit_bzero(&circle, sizeof circle);
+    DPB_THEN(status, head ? gather_hosts(party, deadline_ns) : exchange_host(party, deadline_ns));
+    if (status != DPB_OK)
+        return status;
+    find_machines(party);
+    return start_rank(party, NULL);
+}
+
+dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *environment,
+                          struct dpb_party **party)
+{
+    const bool by_pmix = dpb_pmix_is_here();
+    *party = NULL;
+    if (!by_pmix && environment->n_ranks < 2)
+        return DPB_OK;
+    struct dpb_party *made = calloc(1, sizeof *made);
+    DPB_TRY(dpb_allocated(made));
+    *made = (struct dpb_party){.rank = by_pmix ? dpb_pmix_rank() : environment->rank,
+                               .launcher = by_pmix ? dpb_pmix_launcher() : DPB_ENVIRONMENT_LAUNCHER,
+                               .socket = -1,
+                               .store_fd = -1,
+                               .pmix_fd = -1,
+                               .timeout_ns = timeout_ns + DPB_PARTY_START_NS,
+                               .looked_ns = dpb_now_ns()};
+    dpb_status status = by_pmix ? join_by_pmix(made) : join_by_environment(made, environment);
     if (status != DPB_OK) {
-        if (head) {
+        if (dpb_party_is_head(made)) {
             dpb_party_refuse(made, status);
             finish_links(made);
         }
@@ -620,29 +803,19 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
 {
     const int64_t deadline_ns = deadline_of(party);
     for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
-        struct dpb_channel *channel = &party->channels[rank];
-        while (!reports[rank].text) {
-            struct dpb_frame frame;
-            const void *value;
-            char why[128] = "";
-            struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
-            poll(&ready, 1, PARTY_TICK_MS);
-            DPB_TRY(look(party));
-            bool open = dpb_channel_receive(channel);
-            int found = dpb_channel_next(channel, &frame, &value, why);
-            if (found > 0 && frame.op == DPB_CHANNEL_REPORT &&
-                take_report(&reports[rank], value, frame.value_bytes))
-                continue;
-            if (found == 0 && open && dpb_now_ns() <= deadline_ns)
-                continue;
-            if (found == 0 && open)
-                return missed(party,
-                              "the launcher of rank %u (%s) has not read its configuration within "
-                              "%.1f s: it is stopped, or set a larger run.timeout_s",
-                              rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
-            return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank, party->hosts[rank],
-                            found == 0 ? "has ended before the job began" : "sent a wrong message");
-        }
+        struct dpb_frame frame;
+        const void *value;
+        int found;
+        DPB_TRY(await_frame(party, &party->channels[rank], DPB_CHANNEL_REPORT, deadline_ns, &frame,
+                            &value, &found));
+        if (found == 0)
+            return missed(party,
+                          "the launcher of rank %u (%s) has not read its configuration within "
+                          "%.1f s: it is stopped, or set a larger run.timeout_s",
+                          rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+        if (found < 0 || !take_report(&reports[rank], value, frame.value_bytes))
+            return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) has ended before the job began",
+                            rank, party->hosts[rank]);
         party->launcher_pids[rank] = reports[rank].report.pid;
     }
     return DPB_OK;

@@ -1,6 +1,7 @@
 /*
- * party.h - a job that mpirun or srun started. Each process that they start is the launcher of its
- * part: one rank, which the launcher starts as its child. So the cause of a rank's death is known
+ * party.h - a job that mpirun or srun started, or another launcher that sets variables alone
+ * (environment.h). Each process that they start is the launcher of its part: one rank, which the
+ * launcher starts as its child. So the cause of a rank's death is known
  * exactly, as with the local launcher.
  *
  * Rank 0's part is the head. The head serves the key-value store, to which the other ranks are
@@ -30,6 +31,7 @@
 #include <sys/types.h>
 
 #include "launch/channel.h"
+#include "launch/environment.h"
 #include "launch/keeper.h"
 #include "world/hello.h"
 
@@ -37,11 +39,11 @@ struct dpb_party {
     uint32_t rank, n_ranks, n_machines;
     uint32_t *machines;            /* of each rank */
     char (*hosts)[DPB_HOST_BYTES]; /* of each rank */
-    const char *launcher;          /* "mpirun", "srun", "pmix" */
+    const char *launcher;          /* "mpirun", "srun", "pmix", "environment" */
     struct dpb_seat place; /* of the rank among those that share its cores; from dpb_party_agree */
 
     /* Private. The process of mpirun or srun on this machine, and its child: this process, or a
-     * script around it. */
+     * script around it. 0 without PMIx: another launcher's process may end before its ranks. */
     pid_t starter, started;
     pid_t parent;                /* of this process */
     int64_t timeout_ns;          /* of joining and of agreeing, each */
@@ -66,13 +68,17 @@ static inline bool dpb_party_is_head(const struct dpb_party *party)
 
 /* Called first: from here on, no output of a part other than the head is visible. */
 void dpb_party_hush(void);
+/* This part cannot join: prints the first error, which was not visible. */
+void dpb_party_complain(void);
 /* Lets rank 1's part print again, to report for a head that cannot. Other parts stay silent. */
 void dpb_party_speak(const struct dpb_party *party);
-/* NULL without a launcher (mpirun, srun) around this process. *party is @owned: dpb_party_leave.
+/* NULL without a launcher (mpirun, srun, `environment`) around this process. *party is @owned:
+ * dpb_party_leave.
  * Joining, and then agreeing, may take `timeout_ns` and DPB_PARTY_START_NS: DPB_TIMEOUT names the
  * missing ranks; the head prints it, or rank 1's part if the head is missing. */
 #define DPB_PARTY_START_NS INT64_C(3000000000) /* for mpirun or srun to start all processes */
-dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party);
+dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *environment,
+                          struct dpb_party **party);
 /* `status` is this part's own: not DPB_OK if its configuration was refused, with dpb_first_error.
  * `config` is JSON of dpb_config_to_json. Collective. Returns DPB_OK in all parts or in none: the
  * head prints the refusal, or where parts differ, and sets *exit_code. */

@@ -77,9 +77,8 @@ static dpb_status join(int fd)
 }
 
 /* The launcher's hello, and the descriptors with it; missing fds are -1. DPB_PEER without a
- * message: a rank that has joined gets no job. */
-static dpb_status receive_hello(int fd, bool joined, struct dpb_hello *hello,
-                                int fds[DPB_HELLO_FDS])
+ * message: a rank of a party gets no job. */
+static dpb_status receive_hello(int fd, struct dpb_hello *hello, int fds[DPB_HELLO_FDS])
 {
     int came[DPB_RIGHTS_MOST];
     size_t n_fds = 0;
@@ -87,7 +86,7 @@ static dpb_status receive_hello(int fd, bool joined, struct dpb_hello *hello,
     do
         n = dpb_rights_receive(fd, hello, sizeof *hello, MSG_WAITALL, came, &n_fds);
     while (n < 0 && errno == EINTR);
-    if (n == 0 && joined)
+    if (n == 0)
         return DPB_PEER;
     if (n != (ssize_t)sizeof *hello || hello->magic != DPB_HELLO_MAGIC ||
         n_fds != 2u + (hello->parted ? 1 : 0) + (hello->has_store ? 1 : 0)) {
@@ -209,7 +208,7 @@ dpb_status dpb_world_open(void)
     struct dpb_hello hello = {0};
     DPB_TRY(inherited_socket(&fd, &joins));
     dpb_status status = joins ? join(fd) : DPB_OK;
-    DPB_THEN(status, receive_hello(fd, joins, &hello, fds));
+    DPB_THEN(status, receive_hello(fd, &hello, fds));
     if (status != DPB_OK || !hello.keep_pmix)
         dpb_pmix_leave(); /* the death of a client of PMIx is the end of a step of Slurm's */
     if (status != DPB_OK) {

@@ -1,6 +1,6 @@
 /*
  * world.h - the job as one of its ranks sees it: its own rank, the other ranks, the ways to reach
- * them. The local launcher makes the job, or mpirun or srun with its parts (party.h).
+ * them. The local launcher makes the job, or another one with its parts (party.h).
  *
  * One world a process: dpb_world is set by dpb_world_open and read everywhere.
  */
@@ -18,7 +18,7 @@ struct dpb_world {
     uint32_t *machines;           /* of each rank; ranks of one machine share memory */
     dpb_role role;
     char host[64];
-    char launcher[16];     /* "local", "mpirun", "srun", "pmix" */
+    char launcher[16];     /* "local", "mpirun", "srun", "environment", "pmix" */
     struct dpb_seat place; /* among the ranks that divide this one's cores */
     bool parted;           /* each rank has a launcher and a board of its own: launch/party.h */
     char *config;          /* the job's configuration from the launcher: JSON text */

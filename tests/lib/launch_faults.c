@@ -295,6 +295,7 @@ void launch_faults_run(launcher by, bool all)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         if ((all || faults[i].quick) && (!faults[i].mpirun || by == MPIRUN) &&
+            (by != ENVIRONMENT || !faults[i].plugin || strcmp(faults[i].plugin, "comm_mpi") != 0) &&
             (!faults[i].plugin || have_plugin(faults[i].plugin)))
             run_fault(by, &faults[i]);
 }

@@ -14,13 +14,13 @@
 #include "lib/boards.h"
 #include "lib/test.h"
 
-const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
+const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun", "environment"};
 
 static const double start_s = 60.0; /* for a loaded machine, or a sanitizer */
 /* A part tells the head of its journal after half a second (launch/part_messages.h), by ticks of
  * 0.1 s. */
 static const useconds_t journal_us = 700000;
-static char slurm_directory[80], slurm_program[PATH_MAX];
+static char slurm_directory[80], slurm_program[PATH_MAX], environment_program[PATH_MAX];
 static char mark[64]; /* in the environment of the job that was started last */
 static unsigned n_started;
 static int slurm_nodes = 1;
@@ -43,8 +43,10 @@ int launchers_start(int n_nodes)
         print_error("mpirun is missing: make deps\n");
         return 1;
     }
-    if (!realpath("tests/lib/slurm", slurm_program))
+    if (!realpath("tests/lib/slurm", slurm_program) ||
+        !realpath("tests/lib/by_environment", environment_program))
         return 1;
+    setenv("DPB_TEST_BY_ENVIRONMENT", environment_program, 1);
     temporary_directory(directory);
     snprintf(slurm_directory, sizeof slurm_directory, "%s", directory);
     snprintf(conf, sizeof conf, "%s/slurm.conf", slurm_directory);
@@ -97,6 +99,8 @@ void launched_start_program(struct started *started, launcher by, int n, const c
     if (by == MPIRUN)
         line_start(started, environment, "/usr/bin/env mpirun --oversubscribe -np %d %s", n,
                    program);
+    else if (by == ENVIRONMENT)
+        line_start(started, environment, "%s %d %s", environment_program, n, program);
     else
         line_start(started, environment,
                    "/usr/bin/env srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N %d "
@@ -159,7 +163,7 @@ static bool has_variable(const char *text, size_t n, const char *variable)
 /* A launcher of a part has it not. */
 static bool is_rank(const char *text, size_t n)
 {
-    return has_variable(text, n, "DPBENCH_JOB=3,join");
+    return has_variable(text, n, "DPBENCH_JOB=3,join") || has_variable(text, n, "DPBENCH_JOB=3");
 }
 
 static bool is_dpbench(const char *pid)
@@ -174,17 +178,20 @@ static bool is_dpbench(const char *pid)
 static pid_t find(int rank, bool part_launcher)
 {
     static char text[1 << 18];
-    char rank_variable[32];
+    char by_pmix[32], by_environment[32];
     pid_t found = 0;
     DIR *proc = opendir("/proc");
     assert_non_null(proc);
-    snprintf(rank_variable, sizeof rank_variable, "PMIX_RANK=%d", rank);
+    snprintf(by_pmix, sizeof by_pmix, "PMIX_RANK=%d", rank);
+    snprintf(by_environment, sizeof by_environment, "RANK=%d", rank);
     for (struct dirent *entry; !found && (entry = readdir(proc));) {
         if (!strspn(entry->d_name, "0123456789") || !is_dpbench(entry->d_name))
             continue;
         size_t n = read_environment(entry->d_name, text, sizeof text);
-        if (has_variable(text, n, mark) && (rank < 0 || (has_variable(text, n, rank_variable) &&
-                                                         is_rank(text, n) == !part_launcher)))
+        const bool of_rank =
+            has_variable(text, n, by_pmix) || has_variable(text, n, by_environment);
+        if (has_variable(text, n, mark) &&
+            (rank < 0 || (of_rank && is_rank(text, n) == !part_launcher)))
             found = (pid_t)atoi(entry->d_name);
     }
     closedir(proc);

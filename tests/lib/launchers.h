@@ -1,13 +1,13 @@
 /*
- * launchers.h - dpbench under mpirun and under srun, in a Slurm that the test program starts; and
- * the processes of such a job.
+ * launchers.h - dpbench under mpirun, under srun in a Slurm that the test program starts, and by
+ * variables alone; and the processes of such a job.
  */
 #ifndef DPB_TESTS_LIB_LAUNCHERS_H
 #define DPB_TESTS_LIB_LAUNCHERS_H
 
 #include "lib/command.h"
 
-typedef enum launcher { MPIRUN, SRUN, N_LAUNCHERS } launcher;
+typedef enum launcher { MPIRUN, SRUN, ENVIRONMENT, N_LAUNCHERS } launcher;
 extern const char *const launcher_names[N_LAUNCHERS];
 
 /* Before anything else of the program makes orphans its own (traces.h): Slurm's daemons are not to

@@ -83,7 +83,7 @@ static bool choose_strategy(unsigned *seed, struct fault *fault)
                  by_mpi ? " comm.transport=mpi" : "");
     else if (s->capabilities & DPB_COMM_OVERLAP && rand_r(seed) % 4 == 0)
         snprintf(fault->settings + used, room, " run.comm_cores=1");
-    return fault->by != BY_ITSELF || strategy_on_host(s);
+    return fault->by == MPIRUN || fault->by == SRUN || strategy_on_host(s);
 }
 
 static void choose(unsigned *seed, struct fault *fault)

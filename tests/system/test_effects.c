@@ -261,6 +261,8 @@ static const struct {
     {"run.global_batch", "test_bad_input"},
     {"run.loss_scale", "test_loss_scale, test_cuda_runs"},
     {"run.memory", "test_too_large"},
+    {"run.open", "test_environment"},
+    {"run.port", "test_environment"},
     {"run.stall_warning_s", "test_stall"},
     {"run.timeout_s", "test_faults"},
     {"run.trace", "test_trace"},
