@@ -15,7 +15,8 @@ const struct dpb_command dpb_commands[] = {
      "FILE]",
      "repeat the run of a result, or run the rest of a sweep"},
     {"report",
-     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--each] RESULT.json...",
+     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--each] [--pool FACT] "
+     "RESULT.json...",
      "print the table of a result again, one table of several, or a page with figures"},
     {"compare",
      "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",

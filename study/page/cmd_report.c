@@ -22,7 +22,7 @@ struct request {
     const char **paths; /* @owned */
     int n;
     dpb_print_document *form;
-    const char *page;
+    const char *page, *pool;
     bool each; /* one after the other, not merged */
 };
 
@@ -85,7 +85,7 @@ static dpb_status merge(const struct request *request, json_t **document)
         json_array_append_new(documents, read);
         results[i] = (struct dpb_compared){request->paths[i], read};
     }
-    DPB_THEN(status, dpb_merge(results, (size_t)request->n, document));
+    DPB_THEN(status, dpb_merge(results, (size_t)request->n, request->pool, document));
     json_decref(documents);
     free(results);
     return status;
@@ -168,6 +168,10 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             if (request->form && request->form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
             request->form = form_of(argv[i]);
+        } else if (strcmp(argv[i], "--pool") == 0) {
+            request->pool = i + 1 < argc ? argv[++i] : "";
+            if (!dpb_begins_with(request->pool, "machine."))
+                return dpb_usage_error(self, "--pool takes a fact of machines, as in machine.host");
         } else if (strcmp(argv[i], "--each") == 0) {
             request->each = true;
         } else if (argv[i][0] == '-') {

@@ -10,6 +10,7 @@
 #include "study/document/rates.h"
 #include "study/document/read.h"
 #include "study/document/target.h"
+#include "study/document/setup.h"
 #include "study/table/merge_axes.h"
 
 /* ---- what else differs --------------------------------------------------------------------- */
@@ -291,7 +292,7 @@ static dpb_status require_same(const json_t *differences, const char *same)
 {
     dpb_each_item(differences, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
-        if (dpb_text_lists(same, ",", path, strcspn(path, ".")))
+        if (dpb_text_lists(same, ",", path, strcspn(path, ".")) && !dpb_setup_is_state(path))
             return dpb_fail(DPB_USAGE,
                             "A and B differ in %s, and --require-same %s was asked for; without it "
                             "all differences are listed",

@@ -120,7 +120,7 @@ static void find_setups(struct dpb_merge *merge)
     for (size_t i = 0; i < merge->n_items; i++)
         dpb_setups_learn(merge->sources[merge->items[i].source].facts, merge->items[i].run);
     for (size_t i = 0; i < merge->n_sources; i++) {
-        const size_t setup = dpb_setups_add(merge->setups, merge->sources[i].facts);
+        const size_t setup = dpb_setups_add(merge->setups, merge->sources[i].facts, merge->pool);
         for (size_t k = 0; k < merge->n_items; k++)
             if (merge->items[k].source == i)
                 merge->items[k].setup = setup;
@@ -278,6 +278,17 @@ static bool accuracy_agrees(const struct dpb_merge *merge, json_int_t *steps)
     return true;
 }
 
+/* Of the sources, by their order. @owned. */
+static json_t *states_of(const struct dpb_merge *merge)
+{
+    json_t *facts = json_array();
+    for (size_t i = 0; i < merge->n_sources; i++)
+        json_array_append(facts, merge->sources[i].facts);
+    json_t *states = dpb_setups_differences(facts, true);
+    json_decref(facts);
+    return states;
+}
+
 static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *results, size_t n,
                            int64_t repeats)
 {
@@ -291,11 +302,12 @@ static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *r
     const size_t n_left_out = with_accuracy ? 0 : json_array_size(merge->accuracy);
     json_t *names = distinct(results, n, "name");
     json_t *merged =
-        json_pack("{s:I, s:I, s:I, s:I, s:b, s:o, s:O, s:o, s:O}", "results", (json_int_t)n_results,
-                  "runs", (json_int_t)merge->n_items, "given_twice", (json_int_t)merge->n_twice,
-                  "accuracy_runs_left_out", (json_int_t)n_left_out, "accuracy_steps_differ", !agree,
-                  "files", files_of(merge), "names", names, "differences",
-                  dpb_setups_differences(merge->setups), "settings", merge->settings);
+        json_pack("{s:I, s:I, s:I, s:I, s:b, s:o, s:O, s:o, s:o, s:O}", "results",
+                  (json_int_t)n_results, "runs", (json_int_t)merge->n_items, "given_twice",
+                  (json_int_t)merge->n_twice, "accuracy_runs_left_out", (json_int_t)n_left_out,
+                  "accuracy_steps_differ", !agree, "files", files_of(merge), "names", names,
+                  "differences", dpb_setups_differences(merge->setups, false), "states",
+                  states_of(merge), "settings", merge->settings);
     json_t *document = json_pack(
         "{s:s, s:O?, s:O?, s:o, s:o, s:I, s:I, s:{}, s:[], s:o, s:o, s:o}", "schema",
         "dpbench.sweep/1", "name", json_array_get(names, 0), "started",
@@ -339,7 +351,8 @@ static dpb_status make(struct dpb_merge *merge, const struct dpb_compared *resul
     return dpb_allocated(made);
 }
 
-dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **document)
+dpb_status dpb_merge(const struct dpb_compared *results, size_t n, const char *pool,
+                     json_t **document)
 {
     struct dpb_merge merge = {
         .sources = calloc(n + 1, sizeof *merge.sources),
@@ -349,6 +362,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
         .setups = json_array(),
         .accuracy = json_array(),
         .settings = json_object(),
+        .pool = pool,
     };
     dpb_status status = make(&merge, results, n, document);
     for (size_t i = 0; i < merge.n_items; i++)
@@ -386,14 +400,14 @@ static void print_list(const json_t *texts, FILE *out)
 }
 
 /* `"X" (setup 1, 3), "Y" (setup 2)`: each value once. */
-static void print_values(const json_t *values, FILE *out)
+static void print_values(const json_t *values, const char *of, FILE *out)
 {
     dpb_each_item(values, i, value) {
         if (dpb_json_find(values, "", value) != value)
             continue;
         fputs(i > 0 ? ", " : "", out);
         dpb_json_print(json_object_get(value, "value"), out);
-        fprintf(out, " (setup %zu", i + 1);
+        fprintf(out, " (%s %zu", of, i + 1);
         dpb_each_item(values, k, other)
             if (k > i && json_equal(other, value))
                 fprintf(out, ", %zu", k + 1);
@@ -416,7 +430,12 @@ static void print_differences(const json_t *merged, FILE *out)
     }
     dpb_each_member(json_object_get(merged, "differences"), path, value) {
         fprintf(out, "- different %s: ", path);
-        print_values(value, out);
+        print_values(value, "setup", out);
+        fputs(".\n", out);
+    }
+    dpb_each_member(json_object_get(merged, "states"), path, value) {
+        fprintf(out, "- %s changed meanwhile, which makes no setup: ", path);
+        print_values(value, "result", out);
         fputs(".\n", out);
     }
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "plan/experiment.h"
+#include "study/document/setup.h"
 #include "study/table/merge_axes.h"
 
 enum { TEXT = 512 };
@@ -382,11 +383,26 @@ static json_t *inputs_of(const json_t *run)
     return made;
 }
 
+/* The cores and threads of a worker, by the processes that share the machine: a launcher may leave
+ * a job less of it. */
+static json_t *allotment_of(const json_t *run)
+{
+    const json_t *worker = json_array_get(json_object_get(run, "ranks"), 0);
+    const json_t *cores = json_object_get(worker, "cores");
+    char name[96];
+    snprintf(name, sizeof name, "%.0f workers, %.0f learners, %.0f servers",
+             dpb_json_number(run, "world.workers"), dpb_json_number(run, "world.learners"),
+             dpb_json_number(run, "world.servers"));
+    return json_pack("{s:{s:O?, s:I}}", name, "threads", json_object_get(worker, "threads"),
+                     "cores", (json_int_t)json_array_size(cores));
+}
+
 static json_t *facts_of(const json_t *run)
 {
     json_t *facts = json_object(), *versions = json_copy(json_object_get(run, "versions"));
     const json_t *gpu = json_object_get(json_array_get(json_object_get(run, "ranks"), 0), "gpu");
     put(facts, "machine", json_object_get(run, "machine"));
+    json_object_set_new(facts, "allotment", allotment_of(run));
     json_object_set_new(facts, "plugins", plugins_of(json_object_get(versions, "plugins")));
     json_object_del(versions, "plugins");
     json_object_set_new(facts, "versions", versions ? versions : json_object());
@@ -402,6 +418,8 @@ static json_t *facts_of(const json_t *run)
 
 struct found {
     size_t a, b, n_setups;
+    bool of_state;
+    const char *pool;    /* makes no difference; NULL: none */
     json_t *differences; /* NULL: they are counted alone */
     size_t n;
 };
@@ -418,8 +436,11 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
     struct found *found = context;
     const char *name = path + 1; /* a path begins with a dot here */
     const bool of_some_cells = dpb_begins_with(name, "plugins.") ||
-                               dpb_begins_with(name, "inputs.") || dpb_begins_with(name, "gpu.");
-    if (of_some_cells && (!a || !b))
+                               dpb_begins_with(name, "inputs.") ||
+                               dpb_begins_with(name, "allotment.") || dpb_begins_with(name, "gpu.");
+    if (found->pool && strcmp(name, found->pool) == 0)
+        return;
+    if ((of_some_cells && (!a || !b)) || dpb_setup_is_state(name) != found->of_state)
         return;
     found->n++;
     if (!found->differences)
@@ -438,7 +459,8 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
 static void learn(json_t *facts, const json_t *more)
 {
     dpb_each_member(more, part, value) {
-        if (strcmp(part, "plugins") == 0 || strcmp(part, "inputs") == 0)
+        if (strcmp(part, "plugins") == 0 || strcmp(part, "inputs") == 0 ||
+            strcmp(part, "allotment") == 0)
             json_object_update_missing(json_object_get(facts, part), value);
         if (!json_object_get(facts, part))
             json_object_set_new(facts, part, json_copy(value));
@@ -452,13 +474,13 @@ void dpb_setups_learn(json_t *facts, const json_t *run)
     json_decref(more);
 }
 
-size_t dpb_setups_add(json_t *setups, const json_t *facts)
+size_t dpb_setups_add(json_t *setups, const json_t *facts, const char *pool)
 {
     size_t i = 0;
     if (json_object_size(facts) == 0)
         return 0;
     for (; i < json_array_size(setups); i++) {
-        struct found found = {.n = 0};
+        struct found found = {.pool = pool};
         dpb_json_differences(json_array_get(setups, i), facts, "", note, &found);
         if (found.n == 0)
             break;
@@ -469,9 +491,10 @@ size_t dpb_setups_add(json_t *setups, const json_t *facts)
     return i;
 }
 
-json_t *dpb_setups_differences(const json_t *setups)
+json_t *dpb_setups_differences(const json_t *setups, bool of_state)
 {
-    struct found found = {.n_setups = json_array_size(setups), .differences = json_object()};
+    struct found found = {
+        .n_setups = json_array_size(setups), .of_state = of_state, .differences = json_object()};
     for (found.b = 1; found.b < found.n_setups; found.b++)
         for (found.a = 0; found.a < found.b; found.a++)
             dpb_json_differences(json_array_get(setups, found.a), json_array_get(setups, found.b),

@@ -46,6 +46,7 @@ struct dpb_merge {
     json_t *accuracy;  /* @owned: the accuracy runs */
     json_t *settings;  /* @owned: KEY: value, of settings that some results lack */
     size_t n_twice;    /* runs that were given before */
+    const char *pool;  /* @borrowed: see dpb_merge */
     bool has_columns;  /* it has axes that the sweeps do not have */
 };
 
@@ -64,17 +65,19 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
 
 /* ---- setups: machine and software of runs --------------------------------------------------- */
 
-/* Machine, versions, environment, inputs, launcher, GPU. Runs have one setup where nothing of it
- * differs. A plugin is compared with the plugin of its name, an input with that of the same
+/* Machine without its state (setup.h), a worker's share of it, versions, environment, inputs,
+ * launcher, GPU. Runs have one setup where nothing of it differs. A plugin is compared with the plugin of its name, an input with that of the same
  * setting, so the cells of a sweep have one setup. */
 
 /* Adds the facts of a run to `facts`, an object, and replaces none: machine, versions, environment,
  * launcher and GPU; plugins by kind and name; inputs by setting and value. A refused run has none.
  */
 void dpb_setups_learn(json_t *facts, const json_t *run);
-/* The number of the setup with these facts in `setups`, an array that gets the new ones. */
-size_t dpb_setups_add(json_t *setups, const json_t *facts);
-/* All differences, by path: an array with {value} for each setup, {} where it has none. @owned. */
-json_t *dpb_setups_differences(const json_t *setups);
+/* The number of the setup with these facts in `setups`, an array that gets the new ones. `pool`: see
+ * dpb_merge. */
+size_t dpb_setups_add(json_t *setups, const json_t *facts, const char *pool);
+/* All differences, of the machines' state or of all else, by path: an array with {value} for each
+ * setup, {} where it has none. @owned. */
+json_t *dpb_setups_differences(const json_t *setups, bool of_state);
 
 #endif

@@ -100,7 +100,7 @@ static void show(const char *path)
     }
     const struct dpb_compared twice[] = {side, side};
     json_t *merged = NULL;
-    if (dpb_merge(twice, 2, &merged) == DPB_OK) {
+    if (dpb_merge(twice, 2, NULL, &merged) == DPB_OK) {
         dpb_sweep_print(merged, out);
         dpb_sweep_csv(merged, out);
         dpb_runs_csv(merged, out);

@@ -142,6 +142,21 @@ class OfSeveral(unittest.TestCase):
         self.assertIn('"of another kind" (setup 2)', " ".join(page("page.html")[0]["above"]))
         self.assertIn("- setup 2: plain0x.json.\n", report("--markdown", "sweep.json", other[0]).stdout)
 
+    def test_what_changes_on_one_machine_makes_no_setup(self):
+        """A guest's memory and a launcher's binding change; the name of a pod may be pooled."""
+        state = self.plain(machine__memory_bytes=12345678, machine__usable_cores=77)
+        ended = report("sweep.json", *state)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        head = " ".join(ended.stdout[:ended.stdout.index("strategy ")].split())
+        self.assertIn("- machine.memory_bytes changed meanwhile, which makes no setup: ", head)
+        self.assertIn("12345678 (result 2", head)
+        self.assertNotIn("cell.setup", rows_of("sweep.json", *state)[0])
+        pods = self.plain(machine__host="dpbench-1-xk2lp")
+        self.assertEqual(rows_of("sweep.json", *pods)[0]["cell.setup"], "1")
+        self.assertNotIn("cell.setup", rows_of("--pool", "machine.host", "sweep.json", *pods)[0])
+        quota = self.plain(machine__cgroup__cpus=1.5)
+        self.assertEqual({row["cell.setup"] for row in rows_of("sweep.json", *quota)}, {"1", "2"})
+
     def test_rows_of_a_sweep_that_was_resumed_elsewhere(self):
         resumed = copy.deepcopy(self.sweep)
         for run in resumed["runs"][::2]:
