@@ -53,9 +53,10 @@ static dpb_status write_description(const struct output *output, const struct dp
 
 static dpb_status write_batch(const struct output *output, const struct dpb_batch *batch)
 {
-    size_t bytes = dpb_sample_bytes(batch->format);
+    const size_t bytes = dpb_sample_bytes(batch->format);
+    const size_t n_labels = (size_t)batch->n * dpb_sample_labels(batch->format);
     if (fwrite(batch->samples, bytes, batch->n, output->samples) != batch->n ||
-        fwrite(batch->labels, sizeof *batch->labels, batch->n, output->labels) != batch->n)
+        fwrite(batch->labels, sizeof *batch->labels, n_labels, output->labels) != n_labels)
         return dpb_fail(DPB_IO, "%s: %s", output->directory, strerror(errno));
     return DPB_OK;
 }

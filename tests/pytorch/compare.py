@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import continuation
+import text
 import powersgd
 import torch
 import torch.nn.functional as F
@@ -281,7 +282,8 @@ def main():
     listed = subprocess.run([dump_program, "--list"], check=True, capture_output=True, text=True)
     there = listed.stdout.split()
     # profile computes nothing; of the larger GPTs, whose copies memory does not hold, two blocks.
-    known = {case[0] for case in CASES} | {"powersgd", "profile", "gpt2_medium", "gpt2_large", "gpt2_xl"}
+    known = {case[0] for case in CASES} | {"powersgd", "text", "profile", "gpt2_medium", "gpt2_large",
+                                           "gpt2_xl"}
     count = Count()
     for model in sorted(set(there) - known) + sorted(set(wanted) - known):
         count.fail(model, "no case in tests/pytorch/compare.py")
@@ -296,6 +298,8 @@ def main():
             count.skip(case.label(), f"this build has no device '{device}'")
         else:
             count.run(case.label(), continuation.run_case(build, case))
+    if not wanted or "text" in wanted:
+        count.run("gpt_tiny on text", text.run_case(build))
     for rank, n_workers in powersgd.CASES:
         if not wanted or "powersgd" in wanted:
             count.run(f"powersgd, rank {rank}, {n_workers} workers",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from networks import LeNet, ResNet20
+from networks import GPT, LeNet, ResNet20
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from worst import Worst
@@ -31,6 +31,10 @@ class Case(NamedTuple):
 
     def label(self):
         return f"{self.model}, {self.precision}, {self.settings}"
+
+
+def gpt_tiny(nclass):
+    return GPT(nclass, layers=4, width=128, heads=4, context=64)
 
 
 DEVICES = {"fp64": "reference", "fp32": "cpu"}
@@ -56,6 +60,8 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=shm optimizer.name=lars "
                                  "optimizer.clip_norm=0.5"),
     Case("resnet20", ResNet20, "fp64", "run.batch=8"),
+    Case("gpt_tiny", gpt_tiny, "fp64", "run.batch=3 run.workers=2 comm.name=shm optimizer.name=adamw "
+                                       "optimizer.learning_rate=0.001"),
     Case("lenet", LeNet, "fp32", "run.batch=8"),
     # A ReLU whose input is all but 0 may go either way: the steps must be small.
     Case("resnet20", ResNet20, "fp32", "run.batch=8 optimizer.learning_rate=0.0005"),
@@ -92,27 +98,28 @@ class Workplace:
                         *self.settings, f"run.steps={steps}", *settings)
         return json.loads(text)
 
-    def batches(self):
-        self.run(str(self.build / "pytorch" / "batches"), str(self.directory), str(STEPS),
-                 *self.settings, f"run.steps={STEPS}")
-        return Batches(self.directory)
+    def batches(self, steps=STEPS):
+        self.run(str(self.build / "pytorch" / "batches"), str(self.directory), str(steps),
+                 *self.settings, f"run.steps={steps}")
+        return Batches(self.directory, steps)
 
 
 class Batches:
     """What batches.c wrote: input and labels by step and micro-batch."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, steps):
         about = json.loads((directory / "batches.json").read_text())
         self.nclass, self.micro_batches = about["nclass"], about["micro_batches"]
         self.global_batch = about["batch"] * self.micro_batches
-        if about["type"] != "uint8":
-            raise ValueError(f"samples of type {about['type']} are not read here")
-        split = [STEPS, self.micro_batches, about["batch"]]
-        raw = self.read(directory / "samples", torch.uint8).view(split + about["shape"]).double()
+        split = [steps, self.micro_batches, about["batch"]]
+        raw = self.read(directory / "samples", getattr(torch, about["type"])).view(split + about["shape"])
+        labels = self.read(directory / "labels", torch.int32).long()
+        if about["type"] == "int32":  # ids of tokens, with a label for each
+            self.input, self.labels = raw, labels.view(split + [-1])
+            return
         scale, offset = (torch.tensor(about[k], dtype=torch.double)[:, None, None]
                          for k in ("scale", "offset"))
-        self.input = raw * scale + offset
-        self.labels = self.read(directory / "labels", torch.int32).view(split).long()
+        self.input, self.labels = raw.double() * scale + offset, labels.view(split)
 
     def read(self, path, dtype):
         n = path.stat().st_size // dtype.itemsize
