@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "plan/experiment.h"

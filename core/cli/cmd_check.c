@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "cli/cli.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "bench/codec_rates.h"
 #include "cli/cli.h"
 #include "record/comm_report.h"

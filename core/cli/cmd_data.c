@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "cli/cli.h"
 #include "plan/fit.h"
 #include "record/loader_report.h"

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "cli/cli.h"
 #include "plan/estimate.h"
 #include "plugin/plugins.h"

@@ -8,7 +8,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/settings.h"
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 #include "cli/cli.h"
 #include "launch/hosts.h"
 #include "launch/machines.h"

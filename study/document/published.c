@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/json.h"
-#include "base/sweep_options.h"
 
 static const json_t *line_of(const json_t *document, const json_t *row)
 {
@@ -33,7 +33,7 @@ static void note_changes(const json_t *document, FILE *out)
 {
     const char *gap = " Here the command line set ";
     dpb_each_member(json_object_get(document, "config"), section, settings) {
-        if (strcmp(section, dpb_studies[DPB_STUDY_SWEEP].name) == 0)
+        if (strcmp(section, "sweep") == 0)
             continue; /* the rows show its axes */
         dpb_each_member(settings, key, setting) {
             if (!dpb_json_is(setting, "origin", DPB_COMMAND_LINE))

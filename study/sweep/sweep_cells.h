@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 
 struct dpb_sweep_axis {
     char *section, *key, *origin;

@@ -19,7 +19,7 @@ sed 's/\\-/-/g' "$work/dpbench.ini.5" >"$work/ini"
 sed 's/\\-/-/g' "$work/dpbench.1" >"$work/program"
 
 # From the sources of the tables, not from help.
-options=$(sed -nE 's/^ *\{"([a-z0-9_]+)", DPB_OPT_.*/\1/p' core/base/settings.c core/base/sweep_options.c
+options=$(sed -nE 's/^ *\{"([a-z0-9_]+)", DPB_OPT_.*/\1/p' core/base/settings.c core/cli/sweep_options.c
     # shellcheck disable=SC2044 # names without spaces
     for plugin in $(find "$build/plugins" -name '*_*.so' -printf '%f\n'); do
         name=${plugin#*_}

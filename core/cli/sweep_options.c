@@ -1,5 +1,5 @@
 /* sweep_options.c - see sweep_options.h. */
-#include "base/sweep_options.h"
+#include "cli/sweep_options.h"
 
 #include <stddef.h>
 #include <string.h>

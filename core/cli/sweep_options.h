@@ -2,10 +2,10 @@
  * sweep_options.h - the sections that belong to no single run: [sweep] runs all cells of a product
  * of settings, [tune] those that its search needs, [published] has figures of others for cells of
  * the [sweep]. Keys in `rows` are the section's own, all others are axes. The program
- * dpbench-sweep reads them (study/sweep); core knows their options and whether they are there.
+ * dpbench-sweep reads them (study/sweep); dpbench knows their options and whether they are there.
  */
-#ifndef DPB_CORE_BASE_SWEEP_OPTIONS_H
-#define DPB_CORE_BASE_SWEEP_OPTIONS_H
+#ifndef DPB_CORE_CLI_SWEEP_OPTIONS_H
+#define DPB_CORE_CLI_SWEEP_OPTIONS_H
 
 #include "base/config.h"
 #include "base/settings.h"
