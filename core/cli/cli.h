@@ -77,7 +77,6 @@ dpb_status dpb_program_itself(char path[PATH_MAX]);
 
 dpb_command_function dpb_command_run;
 dpb_command_function dpb_command_check;
-dpb_command_function dpb_command_eval;
 dpb_command_function dpb_command_data;
 dpb_command_function dpb_command_comm;
 dpb_command_function dpb_command_watch;

@@ -8,7 +8,6 @@ int main(int argc, char **argv)
         {"check", dpb_command_check},
         {"comm", dpb_command_comm},
         {"data", dpb_command_data},
-        {"eval", dpb_command_eval},
         {"plugins", dpb_command_plugins},
         {"help", dpb_command_help},
         {"list", dpb_command_list},

@@ -112,7 +112,9 @@ static int evaluate(struct dpb_experiment *experiment, const struct dpb_argument
                             : execution.exit_code;
 }
 
-int dpb_command_eval(const struct dpb_command *self, int argc, char **argv)
+static int command_eval(const struct dpb_command *self, int argc, char **argv)
 {
     return dpb_command_alone(self, argc, argv, make_experiment, evaluate);
 }
+
+DPB_PROGRAM("eval", command_eval)
