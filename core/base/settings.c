@@ -180,15 +180,13 @@ static const struct dpb_option optimizer_rows[] = {
      "of adam, adamw and lamb: the share of the old mean of the squared gradients in the new mean"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
      "of adagrad, adam, adamw, rmsprop (default 1) and lamb (default 1e-6); not 0: it divides "
-     "where "
-     "no gradient has been"},
+     "where no gradient has been"},
     {"rms_decay", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.rms_decay),
      "of rmsprop: the share of the old mean square of the gradients in the new one"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
      "of lars: the learning rate of a tensor is in proportion to this"},
     {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
-     "a mean gradient of a larger 2-norm, over all weights, is scaled down to this one; 0: none "
-     "is"},
+     "a mean gradient of a larger 2-norm, over all weights, is scaled down to this; 0: none is"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
@@ -213,9 +211,15 @@ static const struct dpb_option optimizer_rows[] = {
 static const struct dpb_option eval_rows[] = {
     {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(eval.every),
      "evaluate on the test set every so many steps; 0: never"},
+    {"every_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(eval.every_epochs),
+     "instead of eval.every: evaluate each time so much of the training set has passed; 0: never"},
+    {"batches", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, AT(eval.batches),
+     "evaluate on the test set's first so many batches (run.batch) alone; 0: on all of it"},
     {"final", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.final), "evaluate after the last step"},
     {"target", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(eval.target),
      "accuracy, as a share, at which the run ends; 0: none"},
+    {"target_loss", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(eval.target_loss),
+     "instead of eval.target: loss of the test set at which the run ends; 0: none"},
     {"criterion", DPB_OPT_CHOICE, NULL, "last", 0, 0, criteria, AT(eval.criterion),
      "compared with the target: the last evaluation, or the median of the last 5"},
     {"require_target", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.require_target),

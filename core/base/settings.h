@@ -53,7 +53,7 @@ typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
 /* How the workers meet before an exchange is timed. */
 typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
 
-/* Which accuracy must reach eval.target. */
+/* Which evaluations must reach the target. */
 typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
 
 struct dpb_run_settings {
@@ -125,11 +125,13 @@ struct dpb_settings {
     } comm;
     struct dpb_optimizer_settings optimizer;
     struct {
-        int64_t every; /* steps; 0: never */
-        bool final;
-        double target; /* accuracy; 0: none */
-        int criterion; /* dpb_criterion */
-        bool require_target;
+        int64_t every;       /* steps; 0: never */
+        double every_epochs; /* instead */
+        int64_t batches;     /* of the test set; 0: all */
+        double target;       /* accuracy; 0: none */
+        double target_loss;  /* instead */
+        int criterion;       /* dpb_criterion */
+        bool final, require_target;
     } eval;
     struct {
         const char *load, *save, *at;

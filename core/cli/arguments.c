@@ -191,8 +191,12 @@ static void settle_one_of(struct dpb_config *config, const char *section, const 
 static void settle_lengths(struct dpb_config *config)
 {
     static const char *const comm_test[] = {"iterations", "seconds", NULL};
+    static const char *const every[] = {"every", "every_epochs", NULL};
+    static const char *const target[] = {"target", "target_loss", NULL};
     settle_one_of(config, "run", dpb_run_lengths);
     settle_one_of(config, "comm_test", comm_test);
+    settle_one_of(config, "eval", every);
+    settle_one_of(config, "eval", target);
 }
 
 /* The experiment of -c; the usage's `-c FILE.ini | NAME` may be read as if -c took a name. */

@@ -110,8 +110,9 @@ static dpb_status check_demands(const struct dpb_experiment *experiment, struct 
     const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_journal *journal = dpb_board_journal(board, 0, NULL);
     if (settings->eval.require_target && journal->target_met == 0) {
-        snprintf(error, capacity, "the accuracy did not reach eval.target = %.6g",
-                 settings->eval.target);
+        const double loss = settings->eval.target_loss;
+        snprintf(error, capacity, "the run did not reach eval.%s = %.6g",
+                 loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target);
         return dpb_fail(DPB_REGRESSION, "%s", error);
     }
     if (!settings->run.require_steady || journal->steady)

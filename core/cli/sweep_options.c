@@ -46,7 +46,7 @@ static const char *const objectives[] = {"samples_per_s", "time_to_target", NULL
 
 static const struct dpb_option tune_rows[] = {
     {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives, AT(objective),
-     "the best setting has the most samples/s, or the least seconds to eval.target"},
+     "the best setting has the most samples/s, or the least seconds to the target of [eval]"},
     {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL, AT(threshold),
      "the gain above which a later value of an ordered axis is taken"},
     {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, AT(repeats),

@@ -62,7 +62,7 @@ static void watch_for_stop(struct dpb_trainer *trainer)
 static bool has_pauses(const struct dpb_trainer *trainer)
 {
     const struct dpb_save_points *saves = &trainer->experiment->save_points;
-    return trainer->experiment->settings.eval.every > 0 || saves->every > 0 || saves->n > 0;
+    return trainer->experiment->evaluate_every > 0 || saves->every > 0 || saves->n > 0;
 }
 
 /* The first timed step is known: from it follows the end of a run that counts steps. Workers that
@@ -198,8 +198,7 @@ static dpb_status save_step(struct dpb_trainer *trainer)
 static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
 {
     const struct dpb_experiment *experiment = trainer->experiment;
-    uint64_t every = (uint64_t)experiment->settings.eval.every;
-    bool evaluates = every > 0 && trainer->course.step % every == 0;
+    bool evaluates = dpb_experiment_evaluates(experiment, trainer->course.step);
     bool saves = dpb_save_points_due(&experiment->save_points, trainer->course.step);
     if (trainer->course.step == trainer->course.first_step || (!evaluates && !saves))
         return DPB_OK;

@@ -1,6 +1,7 @@
 /* evaluate.c - see evaluate.h. */
 #include "loop/evaluate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,28 +75,29 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
     }
 }
 
-/* The accuracy by eval.criterion of the evaluations so far; -1 while there are too few. */
-static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion criterion)
+/* Whether the evaluations so far are, by eval.criterion, as good as the target. */
+static bool meets_target(const struct dpb_journal *journal, const struct dpb_settings *settings)
 {
+    const double loss = settings->eval.target_loss; /* its negative: more is better */
+    const uint64_t n = settings->eval.criterion == DPB_MEDIAN5 ? 5 : 1;
     double last[5];
-    uint64_t n = criterion == DPB_MEDIAN5 ? 5 : 1;
-    if (journal->n_evals < n)
-        return -1.0;
+    if ((loss == 0 && settings->eval.target == 0) || journal->n_evals < n)
+        return false;
     for (uint64_t i = 0; i < n; i++) {
         const struct dpb_eval *eval = &journal->evals[journal->n_evals - n + i];
-        last[i] = eval->labels ? (double)eval->correct / (double)eval->labels : 0.0;
+        last[i] = eval->labels == 0 || isnan(eval->loss) ? -INFINITY
+                  : loss > 0                             ? -eval->loss
+                             : (double)eval->correct / (double)eval->labels;
     }
     dpb_sort(last, n);
-    return last[n / 2];
+    return last[n / 2] >= (loss > 0 ? -loss : settings->eval.target);
 }
 
 /* Rank 0: where the target is met the run ends, a few steps on. */
 static void watch_target(struct dpb_trainer *trainer)
 {
-    const struct dpb_settings *settings = &trainer->experiment->settings;
     struct dpb_journal *journal = trainer->journal;
-    if (settings->eval.target == 0 || journal->target_met > 0 ||
-        judged_accuracy(journal, (dpb_criterion)settings->eval.criterion) < settings->eval.target)
+    if (journal->target_met > 0 || !meets_target(journal, &trainer->experiment->settings))
         return;
     journal->target_met = journal->n_evals;
     dpb_control_propose(&trainer->control, DPB_ACTION_STOP);

@@ -53,19 +53,18 @@ static dpb_status go_backward(struct dpb_trainer *trainer, const struct dpb_pass
                : dpb_exchange_passed(exchange, engine->ops->backward(engine->program, pass, hooks));
 }
 
-/* *loss: of its samples, if forward completes. */
+/* *outcome: zeros unless forward completes. */
 static dpb_status go_forward(struct dpb_trainer *trainer, const struct dpb_pass *pass,
                              const struct dpb_batch *batch, const struct dpb_hooks *hooks,
-                             double *loss)
+                             struct dpb_outcome *outcome)
 {
     struct dpb_exchange *exchange = &trainer->exchange;
     struct dpb_engine *engine = &trainer->engine;
-    struct dpb_outcome outcome = {.loss = 0};
+    *outcome = (struct dpb_outcome){.loss = 0};
     DPB_TRY(dpb_exchange_passed(
-        exchange, engine->ops->forward(engine->program, pass, batch, hooks, &outcome)));
+        exchange, engine->ops->forward(engine->program, pass, batch, hooks, outcome)));
     if (!exchange->passes.given_up)
         engine->weights_changed = false;
-    *loss = outcome.loss;
     return DPB_OK;
 }
 
@@ -106,6 +105,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             return dpb_end_training(trainer);
 
         double rate = dpb_train_rate(trainer), loss = 0.0;
+        uint64_t correct = 0;
         uint32_t n_forward = 0; /* micro-batches whose forward completed */
         dpb_account_begin(rate);
         dpb_watch_warm_up(trainer);
@@ -115,15 +115,16 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
         for (uint32_t i = 0; i < experiment->accumulate; i++) {
             const struct dpb_pass pass = pass_of(trainer, i, training);
             struct dpb_feed_batch input;
-            double of_batch;
+            struct dpb_outcome outcome;
             DPB_TRY(dpb_feed_next(trainer->feed, &input)); /* also in a step that is given up */
             dpb_account_mark(DPB_PART_DATA);
             if (exchange->passes.given_up)
                 continue;
 
-            DPB_TRY(go_forward(trainer, &pass, &input.batch, &hooks, &of_batch));
+            DPB_TRY(go_forward(trainer, &pass, &input.batch, &hooks, &outcome));
             dpb_account_mark(DPB_PART_FORWARD);
-            loss += of_batch / experiment->accumulate;
+            loss += outcome.loss / experiment->accumulate;
+            correct += outcome.correct;
             n_forward += !exchange->passes.given_up;
             if (!training || exchange->passes.given_up)
                 continue;
@@ -139,7 +140,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             dpb_account_mark(DPB_PART_BACKWARD);
         }
         DPB_TRY(end_given_up(trainer, n_forward, &loss));
-        dpb_account_loss(loss);
+        dpb_account_loss(loss, correct);
         if (held_back)
             DPB_TRY(dpb_exchange_if_finite(trainer, rate, scale, overflow));
         else if (training)

@@ -79,9 +79,12 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
     args.pool = trainer->pool;
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
     args.pool = (struct dpb_sample_pool){0};
-    if (experiment->settings.eval.every == 0 && !experiment->settings.eval.final)
+    if (experiment->evaluate_every == 0 && !experiment->settings.eval.final)
         return DPB_OK;
     args.split = DPB_TEST;
+    if (experiment->settings.eval.batches > 0)
+        args.info.n_samples[DPB_TEST] =
+            (uint64_t)experiment->settings.eval.batches * experiment->batch;
     if (trainer->replicas == 1 && dpb_world.rank != 0) /* rank 0's model alone is tested */
         return DPB_OK;
     return dpb_feed_eval_create(&args, &trainer->eval_feed);
@@ -272,10 +275,9 @@ double dpb_train_rate(const struct dpb_trainer *trainer)
 
 double dpb_train_last_rate(const struct dpb_trainer *trainer)
 {
-    const bool none = trainer->course.step == trainer->course.first_step;
-    return none ? dpb_train_rate(trainer)
-                : dpb_schedule_rate(&trainer->schedule, trainer->course.step - 1 +
-                                                            (uint64_t)trainer->course.rate_shift);
+    const uint64_t done = trainer->course.step > trainer->course.first_step;
+    return dpb_schedule_rate(&trainer->schedule,
+                             trainer->course.step - done + (uint64_t)trainer->course.rate_shift);
 }
 
 struct dpb_progress dpb_train_progress(const struct dpb_trainer *trainer)

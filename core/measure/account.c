@@ -400,9 +400,10 @@ void dpb_account_stopped(void)
     account.record.has_no_loss = true;
 }
 
-void dpb_account_loss(double loss)
+void dpb_account_loss(double loss, uint64_t correct)
 {
     account.record.loss = loss;
+    account.record.correct = correct;
 }
 
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)

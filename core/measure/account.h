@@ -53,9 +53,10 @@ void dpb_account_mark(dpb_part part);
 /* Enters communicator code; returns the time. Nested enters and leaves are only counted. */
 int64_t dpb_account_enter(void);
 void dpb_account_leave(int64_t entered_ns);
-void dpb_account_loss(double loss); /* of the step; once before its end */
-void dpb_account_stopped(void);     /* likewise: no loss, since the forward was stopped */
-void dpb_account_end(void);         /* ends the step and writes its record; twice is harmless */
+/* Of the step; once before its end. correct: labels, as in struct dpb_outcome. */
+void dpb_account_loss(double loss, uint64_t correct);
+void dpb_account_stopped(void); /* likewise: no loss, since the forward was stopped */
+void dpb_account_end(void);     /* ends the step and writes its record; twice is harmless */
 
 /* With dpb_account_by_device: whether an ended step lacks the device's report; the report. */
 bool dpb_account_awaits_device(void);

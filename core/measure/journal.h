@@ -35,6 +35,7 @@ struct dpb_record {
     int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
     uint64_t comm_bytes;
     double loss;      /* mean of this rank's samples */
+    uint64_t correct; /* labels of them, as in struct dpb_outcome */
     bool has_no_loss; /* forward was stopped: gradients would have been dropped */
     double learning_rate;
 };

@@ -9,8 +9,7 @@
 
 #define PI 3.14159265358979323846
 
-/* 0.14 epochs of 100 steps are 14 steps, not the 14.000000000000002 of the product. */
-static double steps_of(double epochs, double steps_per_epoch)
+double dpb_schedule_steps(double epochs, double steps_per_epoch)
 {
     const double steps = epochs * steps_per_epoch, whole = round(steps);
     return fabs(steps - whole) <= 1e-9 * whole ? whole : steps;
@@ -47,7 +46,7 @@ static dpb_status read_decays(const struct dpb_optimizer_settings *settings, dou
     DPB_TRY(read_list("decay_at", settings->decay_at, true, "rising list of epochs, as in 30,60,80",
                       schedule->decay_steps, &schedule->n_decays));
     for (uint32_t i = 0; i < schedule->n_decays; i++)
-        schedule->decay_steps[i] = steps_of(schedule->decay_steps[i], steps_per_epoch);
+        schedule->decay_steps[i] = dpb_schedule_steps(schedule->decay_steps[i], steps_per_epoch);
     if (schedule->kind != DPB_PIECEWISE)
         return DPB_OK;
     DPB_TRY(read_list("rates", settings->rates, false, "list of rates, as in 0.05,0.01,0.001",
@@ -72,7 +71,7 @@ dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint
     schedule->kind = (dpb_schedule_kind)settings->schedule;
     schedule->start = settings->linear_scaling ? settings->learning_rate : 0.0;
     schedule->full = settings->learning_rate * scaling;
-    schedule->warmup_steps = steps_of(settings->warmup_epochs, (double)steps_per_epoch);
+    schedule->warmup_steps = dpb_schedule_steps(settings->warmup_epochs, (double)steps_per_epoch);
     schedule->decay_factor = settings->decay_factor;
     schedule->total_steps = (double)total_steps;
     schedule->power = settings->decay_power;

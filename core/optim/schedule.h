@@ -29,6 +29,10 @@ struct dpb_schedule {
     double end;         /* the least rate: step, cosine, polynomial */
 };
 
+/* Steps of so many epochs: 0.14 epochs of 100 steps are 14 steps, not the 14.000000000000002 of the
+ * product. */
+double dpb_schedule_steps(double epochs, double steps_per_epoch);
+
 /* Refuses a malformed decay_at, `rates` that are malformed or not one for each of decay_at, an
  * end_rate above the full rate, and a cosine or polynomial where the length of the run is not known
  * in steps (total_steps = 0). */

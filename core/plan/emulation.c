@@ -52,7 +52,7 @@ static const char *learns(const struct dpb_settings *settings, const char **key)
         const char *section, *key;
     } rows[] = {{settings->eval.every > 0, "eval", "every"},
                 {settings->eval.final, "eval", "final"},
-                {settings->eval.target > 0, "eval", "target"},
+                {settings->eval.every_epochs > 0, "eval", "every_epochs"},
                 {settings->checkpoint.load[0] != '\0', "checkpoint", "load"},
                 {settings->checkpoint.save[0] != '\0', "checkpoint", "save"},
                 {settings->run.mode == DPB_MODE_EVALUATE, "run", "mode"}};

@@ -16,6 +16,7 @@
 #include "measure/journal.h"
 #include "measure/monitor.h"
 #include "measure/trace.h"
+#include "optim/schedule.h"
 #include "plan/comm_points.h"
 #include "plan/emulation.h"
 #include "plan/refuse.h"
@@ -89,10 +90,6 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     const uint64_t n_workers = (uint64_t)run->workers * (uint64_t)run->learners;
     uint64_t shares = n_workers * (uint64_t)run->accumulate;
     uint64_t batch = (uint64_t)run->batch;
-    if (run->batch && run->global_batch)
-        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "global_batch",
-                               "run.global_batch is given beside run.batch (%s); give one",
-                               dpb_config_origin(experiment->config, "run", "batch"));
     if (run->global_batch) {
         if ((uint64_t)run->global_batch % shares != 0)
             return dpb_config_fail(experiment->config, DPB_USAGE, "run", "global_batch",
@@ -378,9 +375,13 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
     if (settings->run.mode == DPB_MODE_COMM) /* no data: the model as it is by itself */
         return build_graph(experiment, request.shape, request.nclass);
     DPB_TRY(open_data(experiment, &request));
-    DPB_TRY(dpb_refuse_data(experiment));
     experiment->steps_per_epoch =
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
+    experiment->evaluate_every =
+        settings->eval.every_epochs > 0
+            ? dpb_schedule_steps(settings->eval.every_epochs, (double)experiment->steps_per_epoch)
+            : (double)settings->eval.every;
+    DPB_TRY(dpb_refuse_data(experiment));
     DPB_TRY(
         build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
     DPB_TRY(dpb_refuse_network(experiment));

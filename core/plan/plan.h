@@ -5,6 +5,8 @@
 #ifndef DPB_CORE_PLAN_PLAN_H
 #define DPB_CORE_PLAN_PLAN_H
 
+#include <math.h>
+
 #include "base/config.h"
 #include "base/options.h"
 #include "base/settings.h"
@@ -51,6 +53,7 @@ struct dpb_experiment {
     struct dpb_data_info data_info;
     struct dpb_graph *graph;
     uint64_t steps_per_epoch;
+    double evaluate_every;     /* steps, perhaps not whole; 0: never */
     struct dpb_progress start; /* of the training that checkpoint.load continues; else all zero */
 };
 
@@ -92,6 +95,12 @@ static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experimen
 static inline bool dpb_experiment_emulates(const struct dpb_experiment *experiment)
 {
     return (experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_EMULATED) != 0;
+}
+/* Whether the training is evaluated before this step, unless it begins there. */
+static inline bool dpb_experiment_evaluates(const struct dpb_experiment *experiment, uint64_t step)
+{
+    const double every = experiment->evaluate_every;
+    return every > 0 && floor((double)step / every) > floor(((double)step - 1) / every);
 }
 /* Workers that exchange: 1 where they do not. */
 static inline uint32_t dpb_experiment_replicas(const struct dpb_experiment *experiment)

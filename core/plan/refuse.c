@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -56,6 +57,22 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
                             "%s: how long is the run? Give one of run.steps, run.seconds and "
                             "run.epochs",
                             place_for(experiment, "run"));
+}
+
+/* Two forms of one setting. */
+static dpb_status check_one_of(const struct dpb_experiment *experiment)
+{
+    static const char *const rows[][3] = {{"run", "global_batch", "batch"},
+                                          {"comm_test", "iterations", "seconds"},
+                                          {"eval", "every_epochs", "every"},
+                                          {"eval", "target_loss", "target"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (given(experiment, rows[i][0], rows[i][1]) && given(experiment, rows[i][0], rows[i][2]))
+            return dpb_config_fail(experiment->config, DPB_USAGE, rows[i][0], rows[i][1],
+                                   "%s.%s is given beside %s.%s (%s); give one", rows[i][0],
+                                   rows[i][1], rows[i][0], rows[i][2],
+                                   dpb_config_origin(experiment->config, rows[i][0], rows[i][2]));
+    return DPB_OK;
 }
 
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)
@@ -123,7 +140,8 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
                                settings->comm.name,
                                dpb_config_origin(experiment->config, "comm", "name"));
     if (settings->run.accumulate > 1 || settings->run.prove || settings->comm.late > 0 ||
-        settings->eval.every > 0 || settings->eval.final || settings->checkpoint.save[0])
+        settings->eval.every > 0 || settings->eval.every_epochs > 0 || settings->eval.final ||
+        settings->checkpoint.save[0])
         return dpb_config_fail(
             experiment->config, DPB_UNSUPPORTED, "run", "mode",
             "run.mode = forward trains nothing: run.accumulate, run.prove, comm.late, [eval] and "
@@ -155,11 +173,6 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
                                "comm '%s' exchanges nothing that could be measured; take another "
                                "by comm.name=NAME (`dpbench help comm` lists them)",
                                settings->comm.name);
-    if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
-        return dpb_config_fail(
-            experiment->config, DPB_USAGE, "comm_test", "iterations",
-            "comm_test.iterations is given beside comm_test.seconds (%s); give one",
-            dpb_config_origin(experiment->config, "comm_test", "seconds"));
     return DPB_OK;
 }
 
@@ -269,11 +282,14 @@ static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
 static dpb_status check_target(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    if (settings->eval.target > 0 && settings->eval.every == 0)
-        return dpb_config_fail(
-            experiment->config, DPB_USAGE, "eval", "target",
-            "eval.target is looked at after each evaluation: give eval.every, too");
-    if (settings->eval.target == 0 && settings->eval.require_target)
+    const char *key = settings->eval.target > 0        ? "target"
+                      : settings->eval.target_loss > 0 ? "target_loss"
+                                                       : NULL;
+    if (key && settings->eval.every == 0 && settings->eval.every_epochs == 0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "eval", key,
+                               "eval.%s is looked at after each evaluation: give eval.every, too",
+                               key);
+    if (!key && settings->eval.require_target)
         return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "require_target",
                                "eval.require_target without eval.target: give one");
     return DPB_OK;
@@ -319,11 +335,11 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,        check_optimizer,     check_schedule,   check_forward_mode,
-        dpb_refuse_strategy, check_image,         check_checkpoint, check_target,
-        check_profile,       check_evaluate_mode, check_comm_mode,  check_network_mode,
-        check_place,         check_loss_scale,    check_trace,      check_monitor,
-        check_learners};
+        check_one_of,       check_length,        check_optimizer,     check_schedule,
+        check_forward_mode, dpb_refuse_strategy, check_image,         check_checkpoint,
+        check_target,       check_profile,       check_evaluate_mode, check_comm_mode,
+        check_network_mode, check_place,         check_loss_scale,    check_trace,
+        check_monitor,      check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;
@@ -333,21 +349,25 @@ dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 static dpb_status check_evaluations(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const uint64_t every = (uint64_t)settings->eval.every;
+    const double every = experiment->evaluate_every;
     const bool continued = settings->checkpoint.load[0] != '\0';
-    if (every == 0 || settings->eval.target > 0 || (continued && !settings->run.steps))
+    if (every == 0 || settings->eval.target > 0 || settings->eval.target_loss > 0 ||
+        (continued && !settings->run.steps))
         return DPB_OK;
-    const uint64_t epoch = experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
     const uint64_t steps = settings->run.steps
                                ? (uint64_t)(settings->run.warmup_steps + settings->run.steps)
-                               : (uint64_t)settings->run.epochs * epoch;
-    const uint64_t n = steps / every + (settings->eval.final && steps % every > 0);
+                               : (uint64_t)settings->run.epochs * experiment->steps_per_epoch;
+    const double n = fmin(floor((double)steps / every), (double)steps) +
+                     (settings->eval.final && !dpb_experiment_evaluates(experiment, steps));
     if (n <= DPB_JOURNAL_EVALS)
         return DPB_OK;
-    return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "every",
-                           "eval.every = %" PRIu64 " makes %" PRIu64 " evaluations in %" PRIu64
-                           " steps, and a result has room for %d; make it %" PRIu64 " or more",
-                           every, n, steps, DPB_JOURNAL_EVALS, steps / DPB_JOURNAL_EVALS + 1);
+    const double unit = settings->eval.every ? 1 : (double)experiment->steps_per_epoch;
+    const char *key = settings->eval.every ? "every" : "every_epochs";
+    return dpb_config_fail(experiment->config, DPB_USAGE, "eval", key,
+                           "eval.%s = %.10g makes %.0f evaluations in %" PRIu64
+                           " steps, and a result has room for %d; make it %.10g or more",
+                           key, every / unit, n, steps, DPB_JOURNAL_EVALS,
+                           (double)(steps / DPB_JOURNAL_EVALS + 1) / unit);
 }
 
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
@@ -388,7 +408,15 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
             (unsigned long long)experiment->global_batch, experiment->batch, experiment->n_workers,
             experiment->accumulate, settings->data.name,
             (unsigned long long)data->n_samples[DPB_TRAIN]);
-    if ((settings->eval.every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
+    const uint64_t n_tested = (uint64_t)settings->eval.batches * experiment->batch;
+    if (n_tested > data->n_samples[DPB_TEST])
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "eval", "batches",
+            "eval.batches = %lld of %u samples are more than the test set of data '%s' with %llu; "
+            "make it smaller, or leave it out",
+            (long long)settings->eval.batches, experiment->batch, settings->data.name,
+            (unsigned long long)data->n_samples[DPB_TEST]);
+    if ((experiment->evaluate_every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "eval",
                                settings->eval.final ? "final" : "every",
                                "data '%s' has no test set to evaluate on; leave eval.every and "

@@ -89,14 +89,15 @@ static json_t *timing_to_json(struct dpb_result_maker *maker)
         "step_ns", integers_to_json(summary->step_ns, summary->n_steps));
 }
 
-static json_t *loss_to_json(struct dpb_result_maker *maker)
+/* A number for each step that has a loss. */
+static json_t *steps_to_json(struct dpb_result_maker *maker, const double *values, const char *what)
 {
     json_t *list = json_array();
     const bool none = dpb_experiment_emulates(maker->experiment);
     for (uint64_t k = 0; k < maker->summary.n_losses && !none; k++) {
         char name[48];
-        snprintf(name, sizeof name, "loss[%llu]", (unsigned long long)k);
-        json_array_append_new(list, dpb_result_real(maker, maker->summary.loss[k], name));
+        snprintf(name, sizeof name, "%s[%llu]", what, (unsigned long long)k);
+        json_array_append_new(list, dpb_result_real(maker, values[k], name));
     }
     return list;
 }
@@ -135,17 +136,20 @@ static json_t *eval_to_json(struct dpb_result_maker *maker)
     return list;
 }
 
-/* When the accuracy asked for was reached; null where none was asked for. */
+/* When the target was reached; null where there is none. */
 static json_t *target_to_json(struct dpb_result_maker *maker)
 {
     static const char *const criteria[] = {[DPB_LAST] = "last", [DPB_MEDIAN5] = "median5"};
     const struct dpb_settings *settings = &maker->experiment->settings;
     const struct dpb_journal *journal = maker->journals[0];
-    if (settings->eval.target == 0)
+    const double accuracy = settings->eval.target, loss = settings->eval.target_loss;
+    if (accuracy == 0 && loss == 0)
         return json_null();
     bool met = journal && journal->target_met > 0;
-    json_t *json = json_pack("{s:f, s:s, s:b}", "accuracy", settings->eval.target, "criterion",
-                             criteria[settings->eval.criterion], "met", met);
+    json_t *json = json_pack("{s:o, s:o, s:s, s:b}",                                   //
+                             "accuracy", dpb_json_real(accuracy > 0 ? accuracy : NAN), //
+                             "loss", dpb_json_real(loss > 0 ? loss : NAN),             //
+                             "criterion", criteria[settings->eval.criterion], "met", met);
     if (met)
         json_object_set_new(json, "at",
                             one_eval_to_json(maker, &journal->evals[journal->target_met - 1]));
@@ -439,10 +443,12 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
     if (summary->n_steps == 0 && !summary->no_common_window &&
         settings->run.mode != DPB_MODE_EVALUATE)
         dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
-    if (settings->eval.target > 0 && maker->journals[0] && maker->journals[0]->target_met == 0)
-        dpb_warnings_add(warnings, "target_not_met",
-                         "the run ended before its accuracy reached eval.target = %.6g",
-                         settings->eval.target);
+    const double loss = settings->eval.target_loss;
+    if (settings->eval.target + loss > 0 && maker->journals[0] &&
+        maker->journals[0]->target_met == 0)
+        dpb_warnings_add(
+            warnings, "target_not_met", "the run ended before it reached eval.%s = %.6g",
+            loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target);
     if (maker->n_not_finite > 0)
         dpb_warnings_add(warnings, "not_finite",
                          "%llu numbers are not finite and stand as null; the first is %s",
@@ -480,30 +486,32 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
         json_pack("{s:o, s:o}", "bytes_per_step",
                   dpb_result_real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"),
                   "codec", codec_to_json(maker));
-    json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                                 "schema", "dpbench.result/1",                          //
-                                 "status", dpb_result_status(status),                   //
-                                 "name", experiment->settings.run.name,                 //
-                                 "started", started_to_json(maker),                     //
-                                 "error", error ? dpb_json_string(error) : json_null(), //
-                                 "world", world,                                        //
-                                 "model", model_to_json(maker),                         //
-                                 "strategy", strategy_to_json(maker),                   //
-                                 "batch", batch,                                        //
-                                 "timing", timing,                                      //
-                                 "why", why_to_json(maker),                             //
-                                 "comm", comm,                                          //
-                                 "loss", loss_to_json(maker),                           //
-                                 "eval", eval_to_json(maker),                           //
-                                 "target", target_to_json(maker),                       //
-                                 "verification", verification_to_json(&maker->summary), //
-                                 "load", dpb_load_to_json(load_of(maker)),              //
-                                 "throttled", dpb_result_throttled(maker),              //
-                                 "ranks", dpb_result_ranks(maker),                      //
-                                 "config", dpb_experiment_effective(experiment),        //
-                                 "versions", dpb_result_versions(experiment),           //
-                                 "machine", dpb_machine_describe());
+    json_t *document = json_pack(
+        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "schema", "dpbench.result/1",                                                            //
+        "status", dpb_result_status(status),                                                     //
+        "name", experiment->settings.run.name,                                                   //
+        "started", started_to_json(maker),                                                       //
+        "error", error ? dpb_json_string(error) : json_null(),                                   //
+        "world", world,                                                                          //
+        "model", model_to_json(maker),                                                           //
+        "strategy", strategy_to_json(maker),                                                     //
+        "batch", batch,                                                                          //
+        "timing", timing,                                                                        //
+        "why", why_to_json(maker),                                                               //
+        "comm", comm,                                                                            //
+        "loss", steps_to_json(maker, maker->summary.loss, "loss"),                               //
+        "training_accuracy", steps_to_json(maker, maker->summary.accuracy, "training_accuracy"), //
+        "eval", eval_to_json(maker),                                                             //
+        "target", target_to_json(maker),                                                         //
+        "verification", verification_to_json(&maker->summary),                                   //
+        "load", dpb_load_to_json(load_of(maker)),                                                //
+        "throttled", dpb_result_throttled(maker),                                                //
+        "ranks", dpb_result_ranks(maker),                                                        //
+        "config", dpb_experiment_effective(experiment),                                          //
+        "versions", dpb_result_versions(experiment),                                             //
+        "machine", dpb_machine_describe());
     warn_of_numbers(maker, warnings); /* last: it counts numbers that are not finite */
     if (!document) {
         json_decref(warnings);

@@ -215,9 +215,33 @@ static void print_verification(const json_t *document, FILE *out)
         fprintf(out, "  %-13s %s\n", "not followed", reason);
 }
 
+void dpb_result_goal(const json_t *target, char *text, size_t capacity)
+{
+    const double loss = dpb_json_number(target, "loss");
+    if (isfinite(loss))
+        snprintf(text, capacity, "loss %.6g", loss);
+    else
+        snprintf(text, capacity, "%.2f %%", 100 * dpb_json_number(target, "accuracy"));
+}
+
+static void print_evaluation(const json_t *document, const json_t *last, FILE *out)
+{
+    const double top5 = dpb_json_number(last, "top5_accuracy");
+    fprintf(out, "  %-13s %.2f %% of the test set", "accuracy",
+            100 * dpb_json_number(last, "accuracy"));
+    if (dpb_json_number(document, "config.eval.batches.value") > 0)
+        fprintf(out, "'s first %.0f samples", dpb_json_number(last, "samples"));
+    if (isfinite(top5))
+        fprintf(out, ", %.2f %% in the top 5,", 100 * top5);
+    if (isfinite(dpb_json_number(document, "model.tokens_per_sample")))
+        fprintf(out, " perplexity %.4g,", exp(dpb_json_number(last, "loss")));
+    fprintf(out, " after %.0f steps\n", dpb_json_number(last, "step"));
+}
+
 static void print_training(const json_t *document, FILE *out)
 {
     const json_t *loss = json_object_get(document, "loss");
+    const json_t *accuracy = json_object_get(document, "training_accuracy");
     const json_t *evals = json_object_get(document, "eval");
     size_t n = json_array_size(loss), n_evals = json_array_size(evals);
     print_verification(document, out);
@@ -228,24 +252,23 @@ static void print_training(const json_t *document, FILE *out)
         fprintf(out, "  %-13s %g at the end, %.0f steps skipped for an overflow\n", "loss scale",
                 dpb_json_number(document, "loss_scale.final"),
                 dpb_json_number(document, "loss_scale.skipped_steps"));
-    if (n_evals > 0) {
-        const json_t *last = json_array_get(evals, n_evals - 1);
-        const double top5 = dpb_json_number(last, "top5_accuracy");
-        fprintf(out, "  %-13s %.2f %% of the test set", "accuracy",
-                100 * dpb_json_number(last, "accuracy"));
-        if (isfinite(top5))
-            fprintf(out, ", %.2f %% in the top 5,", 100 * top5);
-        if (isfinite(dpb_json_number(document, "model.tokens_per_sample")))
-            fprintf(out, " perplexity %.4g,", exp(dpb_json_number(last, "loss")));
-        fprintf(out, " after %.0f steps\n", dpb_json_number(last, "step"));
+    if (n > 0 && json_array_size(accuracy) == n) { /* older results have none */
+        const size_t first = n - (n + 9) / 10;
+        double sum = 0;
+        for (size_t k = first; k < n; k++)
+            sum += dpb_json_item(accuracy, k);
+        fprintf(out, "  %-13s accuracy %.2f %% in the last tenth of the steps\n", "training",
+                100 * sum / (double)(n - first));
     }
+    if (n_evals > 0)
+        print_evaluation(document, json_array_get(evals, n_evals - 1), out);
     const json_t *met = dpb_json_at(document, "target.at");
+    char goal[48];
+    dpb_result_goal(json_object_get(document, "target"), goal, sizeof goal);
     if (json_is_object(met))
-        fprintf(out,
-                "  %-13s %.2f %% reached at step %.0f, after %.0f samples, %.1f s of training\n",
-                "target", 100 * dpb_json_number(document, "target.accuracy"),
-                dpb_json_number(met, "step"), dpb_json_number(met, "trained_samples"),
-                dpb_json_number(met, "trained_s"));
+        fprintf(out, "  %-13s %s reached at step %.0f, after %.0f samples, %.1f s of training\n",
+                "target", goal, dpb_json_number(met, "step"),
+                dpb_json_number(met, "trained_samples"), dpb_json_number(met, "trained_s"));
 }
 
 static void print_warnings(const json_t *document, FILE *out)

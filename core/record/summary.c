@@ -280,17 +280,24 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dp
 
 static void summarise_losses(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
+    const uint64_t tokens = summary->n_losses > 0 ? args->journals[0]->tokens : 0;
+    const double samples = (double)args->global_batch / args->n_workers; /* of a worker */
+    const double labels = samples * (double)(tokens > 0 ? tokens : 1);
     for (uint64_t k = 0; k < summary->n_losses; k++) {
-        double sum = 0;
+        double sum = 0, correct = 0;
         uint32_t n = 0;
         for (uint32_t w = 0; w < args->n_workers; w++) {
             if (k >= dpb_journal_records(args->journals[w]) ||
                 args->journals[w]->records[k].has_no_loss)
                 continue; /* it was lost before, or stopped */
             sum += args->journals[w]->records[k].loss;
+            correct += (double)args->journals[w]->records[k].correct;
             n++;
         }
         summary->loss[k] = n > 0 ? sum / n : k > 0 ? summary->loss[k - 1] : NAN;
+        summary->accuracy[k] = n > 0   ? correct / n / labels
+                               : k > 0 ? summary->accuracy[k - 1]
+                                       : NAN;
     }
 }
 
@@ -379,7 +386,9 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
     result.warmup_step_ns = calloc((size_t)first + 1, sizeof *result.warmup_step_ns);
     result.loss = calloc((size_t)result.n_losses + 1, sizeof *result.loss);
-    dpb_status status = dpb_allocated(result.step_ns && result.warmup_step_ns && result.loss);
+    result.accuracy = calloc((size_t)result.n_losses + 1, sizeof *result.accuracy);
+    dpb_status status =
+        dpb_allocated(result.step_ns && result.warmup_step_ns && result.loss && result.accuracy);
     DPB_THEN(status, apart && all_have_begun(args) ? summarise_apart(args, &result)
                                                    : summarise_together(args, first, &result));
     if (status != DPB_OK) {
@@ -399,6 +408,7 @@ void dpb_summary_release(struct dpb_summary *summary)
     free(summary->step_ns);
     free(summary->warmup_step_ns);
     free(summary->loss);
+    free(summary->accuracy);
     *summary = (struct dpb_summary){0};
 }
 

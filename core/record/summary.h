@@ -55,6 +55,7 @@ struct dpb_summary {
     double bytes_per_step; /* payload of all processes */
     uint64_t n_losses;     /* steps from the first that every worker completed that is left */
     double *loss;          /* @owned; mean over the workers */
+    double *accuracy;      /* @owned; likewise, of training */
     bool steady, gated, oversubscribed;
     bool too_short; /* fewer steps or less time than DPB_LEAST_* */
     dpb_verdict pattern, exchange, replicas, after, steps; /* the worst of all workers */

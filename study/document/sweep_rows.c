@@ -181,11 +181,11 @@ static double common_samples(const json_t *document)
     return fabs(common) < 1e18 ? common : 0;
 }
 
-/* Mean loss of the steps that lie within the last tenth of the first `samples`, or of the last one
- * where none does: as many samples for every strategy and number of workers. */
-static double loss_at(const json_t *run, double samples)
+/* Mean of a number of each step, over those that lie within the last tenth of the first `samples`,
+ * or of the last one where none does: as many samples for every strategy and number of workers. */
+static double number_at(const json_t *run, const char *what, double samples)
 {
-    const json_t *loss = json_object_get(run, "loss");
+    const json_t *numbers = json_object_get(run, what);
     double global_batch = dpb_json_number(run, "batch.global");
     if (!is_training(run) || !(global_batch > 0 && samples >= global_batch))
         return NAN;
@@ -194,15 +194,15 @@ static double loss_at(const json_t *run, double samples)
     begin = begin < end ? begin : end - 1;
     double sum = 0;
     for (size_t k = begin; k < end; k++)
-        sum += dpb_json_item(loss, k);
+        sum += dpb_json_item(numbers, k);
     return sum / (double)(end - begin);
 }
 
-static double mean_loss_at(const struct cell_runs *runs, double samples)
+static double mean_at(const struct cell_runs *runs, const char *what, double samples)
 {
     double sum = 0;
     for (size_t i = 0; i < runs->n_ok; i++)
-        sum += loss_at(runs->ok[i], samples);
+        sum += number_at(runs->ok[i], what, samples);
     return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
 }
 
@@ -344,8 +344,9 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     set_left(runs, row);
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", //
-        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"),                           //
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
+        "s:b}",                                                        //
+        "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"), //
         "comm_exposed_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed"), //
         "comm_hidden_share",
@@ -355,7 +356,8 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         "place_threads", median_to_json(runs, of_place, "threads"),                        //
         "batch_per_worker", dpb_json_real(dpb_json_number(runs->any, "batch.per_worker")), //
         "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
-        "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
+        "loss", dpb_json_real(mean_at(runs, "loss", samples)),                             //
+        "training_accuracy", dpb_json_real(mean_at(runs, "training_accuracy", samples)),   //
         "accuracy", median_to_json(runs, in_last_eval, "accuracy"),                        //
         "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
         "throttled", any_true(runs, "throttled", true),                                    //

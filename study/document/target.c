@@ -128,21 +128,23 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
     bool censored = n_met < n_of;
     bool apart = dpb_json_is(any, "strategy.consistency", "none") &&
                  dpb_json_number(any, "world.workers") > 1;
-    return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:n, s:o}", //
-                     "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")),       //
-                     "criterion", dpb_json_text(any, "target.criterion", "?"),                 //
-                     "model", apart ? "rank 0" : "all workers",                                //
-                     "reached", (json_int_t)n_met,                                             //
-                     "of", (json_int_t)n_of,                                                   //
-                     "seconds", part_to_json(repeats, "seconds", censored),                    //
-                     "epochs", part_to_json(repeats, "epochs", censored),                      //
-                     "samples", part_to_json(repeats, "samples", censored),                    //
-                     "samples_per_s", part_to_json(repeats, "samples_per_s", false),           //
-                     "reached_at_once", (json_int_t)n_at_once,                                 //
-                     "disturbed", disturbed,                                                   //
-                     "resolution", dpb_json_real(resolution),                                  //
-                     "rank",                                                                   //
-                     "repeats", repeats);
+    return json_pack(
+        "{s:o, s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:n, s:o}", //
+        "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")),            //
+        "loss", dpb_json_real(dpb_json_number(any, "target.loss")),                    //
+        "criterion", dpb_json_text(any, "target.criterion", "?"),                      //
+        "model", apart ? "rank 0" : "all workers",                                     //
+        "reached", (json_int_t)n_met,                                                  //
+        "of", (json_int_t)n_of,                                                        //
+        "seconds", part_to_json(repeats, "seconds", censored),                         //
+        "epochs", part_to_json(repeats, "epochs", censored),                           //
+        "samples", part_to_json(repeats, "samples", censored),                         //
+        "samples_per_s", part_to_json(repeats, "samples_per_s", false),                //
+        "reached_at_once", (json_int_t)n_at_once,                                      //
+        "disturbed", disturbed,                                                        //
+        "resolution", dpb_json_real(resolution),                                       //
+        "rank",                                                                        //
+        "repeats", repeats);
 }
 
 /* ---- of all rows --------------------------------------------------------------------------- */
@@ -157,13 +159,14 @@ static bool is_ranked(const json_t *row)
 
 bool dpb_target_same_contest(const json_t *a, const json_t *b)
 {
-    static const char *const what[] = {"to_target.accuracy", "to_target.criterion",
-                                       "to_target.model"};
+    static const char *const what[] = {"to_target.accuracy", "to_target.loss",
+                                       "to_target.criterion", "to_target.model"};
     for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
         if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
             return false;
     dpb_each_member(json_object_get(a, "cell"), key, value) {
-        bool matters = dpb_begins_with(key, "model.") || dpb_begins_with(key, "data.");
+        bool matters = dpb_begins_with(key, "model.") || dpb_begins_with(key, "data.") ||
+                       strcmp(key, "eval.batches") == 0;
         if (matters && !json_equal(value, json_object_get(json_object_get(b, "cell"), key)))
             return false;
     }

@@ -14,9 +14,9 @@
 static bool matters(const char *section, const char *key)
 {
     static const char *const sections[] = {"model", "data", "device"};
-    static const char *const keys[] = {"run.name", "run.batch",      "run.precision",
-                                       "run.seed", "run.memory",     "run.timeout_s",
-                                       "run.nan",  "checkpoint.load"};
+    static const char *const keys[] = {"run.name", "run.batch",       "run.precision",
+                                       "run.seed", "run.memory",      "run.timeout_s",
+                                       "run.nan",  "checkpoint.load", "eval.batches"};
     char path[256];
     snprintf(path, sizeof path, "%s.%s", section, key);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
@@ -93,6 +93,8 @@ static void print_evaluation(const json_t *document, FILE *out)
                 dpb_json_text(document, "config.run.precision.value", "?"),
                 100 * dpb_json_number(eval, "accuracy"), dpb_json_number(eval, "correct"),
                 dpb_json_number(eval, "labels"));
+        if (dpb_json_number(document, "config.eval.batches.value") > 0)
+            fprintf(out, " of the test set's first %.0f samples", dpb_json_number(eval, "samples"));
         if (isfinite(top5))
             fprintf(out, ", %.2f %% in the top 5", 100 * top5);
         const double loss = dpb_json_number(eval, "loss");

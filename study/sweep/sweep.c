@@ -243,16 +243,22 @@ static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep
     return DPB_OK;
 }
 
+/* The setting at which a run ends; NULL: none. */
+static const struct dpb_setting *target_of(const struct dpb_config *config)
+{
+    const struct dpb_setting *accuracy = dpb_config_get(config, "eval", "target");
+    return accuracy ? accuracy : dpb_config_get(config, "eval", "target_loss");
+}
+
 /* The needs of a search beside the rows of its section. */
 static dpb_status check_search(const struct dpb_config *config, const struct dpb_sweep *sweep)
 {
     const char *origin = first_of(config, "tune")->origin;
     if (sweep->n_axes == 0)
         return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
-    if (sweep->options.objective == DPB_OBJECTIVE_TARGET &&
-        !dpb_config_get(config, "eval", "target"))
+    if (sweep->options.objective == DPB_OBJECTIVE_TARGET && !target_of(config))
         return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
-                               "tune.objective = time_to_target needs a target: set eval.target");
+                               "tune.objective = time_to_target needs a target: set eval.target or target_loss");
     return DPB_OK;
 }
 
@@ -280,12 +286,12 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     DPB_TRY(set_repeats(config, sweep));
     if (sweep->tunes)
         DPB_TRY(check_search(config, sweep));
-    const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
+    const struct dpb_setting *target = target_of(config);
     if (target && sweep->options.accuracy > 0)
         return dpb_fail(DPB_USAGE,
-                        "%s: with eval.target every run of a sweep has its accuracy: leave "
+                        "%s: with eval.%s every run of a sweep has its accuracy: leave "
                         "sweep.accuracy out",
-                        target->origin);
+                        target->origin, target->key);
     sweep->base = dpb_config_copy(config);
     DPB_TRY(dpb_allocated(sweep->base));
     for (size_t i = 0; i < DPB_STUDIES; i++)
@@ -419,7 +425,7 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
         status = set(result, by_repeat->section, by_repeat->key,
                      by_repeat->values[job->repeat % by_repeat->n_values], by_repeat->origin);
     /* A run that misses is a part of its row; the sweep as a whole answers for it. */
-    if (status == DPB_OK && dpb_config_get(result, "eval", "target"))
+    if (status == DPB_OK && target_of(result))
         dpb_config_remove(result, "eval", "require_target");
     DPB_THEN(status, set_purpose(sweep, job, result));
     DPB_THEN(status, dpb_sweep_launch_place(sweep, result));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "record/result.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
@@ -90,23 +91,27 @@ bool dpb_target_table_make(const json_t *document, struct dpb_table *table)
     return table->n > 0;
 }
 
-/* "88.00 % (median of 5 evaluations)"; "its target" where rows have several. */
+/* "88.00 %, the median of 5 evaluations"; "the row's target" where rows have several. */
 static void print_goal(const json_t *document, char *text, size_t capacity)
 {
     const json_t *rows = json_object_get(document, "rows"), *goal = NULL;
     bool several = false;
     dpb_each_item(rows, i, row) {
         const json_t *own = json_object_get(row, "to_target");
-        several |= json_is_object(own) && goal &&
-                   (dpb_json_number(own, "accuracy") != dpb_json_number(goal, "accuracy") ||
-                    strcmp(dpb_json_text(own, "criterion", ""),
-                           dpb_json_text(goal, "criterion", "")) != 0);
+        several |=
+            json_is_object(own) && goal &&
+            (!dpb_json_same(json_object_get(own, "accuracy"), json_object_get(goal, "accuracy")) ||
+             !dpb_json_same(json_object_get(own, "loss"), json_object_get(goal, "loss")) ||
+             strcmp(dpb_json_text(own, "criterion", ""), dpb_json_text(goal, "criterion", "")) !=
+                 0);
         goal = json_is_object(own) ? own : goal;
     }
+    char value[48];
+    dpb_result_goal(goal, value, sizeof value);
     if (several)
         snprintf(text, capacity, "the row's target");
     else
-        snprintf(text, capacity, "%.2f %%%s", 100 * dpb_json_number(goal, "accuracy"),
+        snprintf(text, capacity, "%s%s", value,
                  dpb_json_is(goal, "criterion", "median5") ? ", the median of 5 evaluations" : "");
 }
 
@@ -191,7 +196,7 @@ void dpb_target_notes(const json_t *document, FILE *out)
         fprintf(out,
                 "- to the target: seconds of training (evaluations left out), epochs and samples, "
                 "each the mean of logarithms over the runs with its 95 %% interval; seconds = "
-                "samples / (samples/s). The accuracy is looked at every %.0f",
+                "samples / (samples/s). The target is looked at every %.0f",
                 least);
         if (most > least)
             fprintf(out, " to %.0f", most);

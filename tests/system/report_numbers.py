@@ -59,11 +59,11 @@ def exposed_of(run):
     return parts["comm_exposed"] / sum(parts[part] for part in PARTS)
 
 
-def loss_of(run, samples):
+def mean_of(run, what, samples):
     """The mean of the steps within the last tenth of the first `samples`, at least the last of these."""
     batch = run["batch"]["global"]
-    steps = run["loss"][:samples // batch]
-    within = [loss for i, loss in enumerate(steps) if i * batch >= 0.9 * samples]
+    steps = run[what][:samples // batch]
+    within = [number for i, number in enumerate(steps) if i * batch >= 0.9 * samples]
     return statistics.fmean(within or steps[-1:])
 
 
@@ -103,6 +103,9 @@ class Numbers(unittest.TestCase):
             found = re.search(r"loss +(\S+) at the first step, (\S+) at the last", text)
             self.near(found[1], run["loss"][0], settings)
             self.near(found[2], run["loss"][-1], settings)
+            last = run["training_accuracy"][-((len(run["loss"]) + 9) // 10):]
+            found = re.search(r"training +accuracy (\S+) % in the last tenth", text)
+            self.near(found[1], 100 * statistics.fmean(last), settings)
 
     def test_quoted(self):
         """README.md has the table that `report` prints of the packed document that it names."""
@@ -141,7 +144,8 @@ class Numbers(unittest.TestCase):
         for part in PARTS:
             self.near(row[f"breakdown_ns.{part}"],
                       statistics.fmean(run["timing"]["breakdown_ns"][part] for run in clean), settings)
-        self.near(row["loss"], statistics.fmean(loss_of(run, samples) for run in clean), settings)
+        for what in ("loss", "training_accuracy"):
+            self.near(row[what], statistics.fmean(mean_of(run, what, samples) for run in clean), settings)
         return middle
 
     def speedups(self, rows, cells, settings):

@@ -447,6 +447,7 @@ static const struct refusal refusals[] = {
     {"checkpoint.load=w.safetensors data.samples=4 run.batch=1",
      "has taken 6 samples of its epoch, but data 'synthetic' has 4 only", 2},
     {"eval.target=0.5", "eval.target is looked at after each evaluation: give eval.every", 2},
+    {"eval.target_loss=0.5", "eval.target_loss is looked at after each evaluation: give", 2},
     {"eval.require_target=yes", "eval.require_target without eval.target", 2},
 };
 
@@ -525,6 +526,87 @@ TEST(test_target)
     assert_true(json_is_false(json_at(missed.json, "target.met")));
     assert_string_equal(json_text_at(missed.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));
+}
+
+TEST(test_target_loss)
+{
+    struct command last, missed;
+    dpbench_ends(&last, 120, 0, "%s%s eval.target_loss=0.3", base, easy);
+    size_t n = json_array_size(json_at(last.json, "eval"));
+    assert_true(n > 1 && n < 80);
+    for (size_t i = 0; i < n; i++) {
+        char path[48];
+        snprintf(path, sizeof path, "eval.%zu.loss", i);
+        assert_true((json_number_at(last.json, path) <= 0.3) == (i + 1 == n));
+    }
+    assert_true(json_is_null(json_at(last.json, "target.accuracy")));
+    assert_true(json_number_at(last.json, "target.loss") == 0.3);
+    assert_true(json_number_at(last.json, "target.at.step") == 5.0 * (double)n);
+
+    dpbench_ends(&missed, 120, 4, "%s%s run.steps=6 eval.target_loss=1e-9 eval.require_target=yes",
+                 base, easy);
+    assert_non_null(
+        strstr(json_text_at(missed.json, "error"), "not reach eval.target_loss = 1e-09"));
+}
+
+/* 64 samples in batches of 16 are 4 steps an epoch. */
+TEST(test_evaluations_by_epochs)
+{
+    static const struct {
+        const char *every;
+        double steps[4];
+    } rows[] = {{"0.5", {2, 4, 6, 8}}, {"0.375", {2, 3, 5, 6}}, {"0.01", {1, 2, 3, 4}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench_ends(&command, 120, 0,
+                     "%s" FP64
+                     "data.samples=64 data.test_samples=16 run.workers=2 comm.name=shm run.batch=8 "
+                     "eval.every_epochs=%s run.steps=9",
+                     base, rows[i].every);
+        for (size_t k = 0; k < 4; k++) {
+            char path[48];
+            snprintf(path, sizeof path, "eval.%zu.step", k);
+            assert_true(json_number_at(command.json, path) == rows[i].steps[k]);
+        }
+    }
+}
+
+/* They are those of a test set that has no others. */
+TEST(test_first_batches)
+{
+    struct command first, small;
+    dpbench_ends(&first, 120, 0, "%s%s run.steps=5 eval.batches=2", base, easy);
+    dpbench_ends(&small, 120, 0, "%s%s run.steps=5 data.test_samples=16", base, easy);
+    assert_true(json_number_at(first.json, "eval.0.samples") == 16);
+    assert_true(json_equal(json_at(first.json, "eval.0.loss"), json_at(small.json, "eval.0.loss")));
+}
+
+/* Where nothing is learnt, an epoch of training finds what an evaluation of the same text finds. */
+TEST(test_training_accuracy)
+{
+    static const char gpt[] =
+        "-c empty.ini --json run.results=results " FP64
+        "model.name=gpt model.layers=1 model.heads=1 model.width=8 model.context=8 "
+        "data.name=tokens data.path=text data.test_path=text run.batch=2 run.workers=2 "
+        "comm.name=shm run.warmup_steps=0 run.steady_limit_s=0";
+    struct command command;
+    char text[16 * 8 + 2] = "";
+    for (size_t i = 0; i + 1 < sizeof text; i++)
+        text[i] = "aab"[i % 3];
+    sandbox_write("text", "%s", text);
+    dpbench_ends(&command, 120, 0, "%s run.steps=8 optimizer.learning_rate=0.5 checkpoint.save=gpt",
+                 gpt);
+    dpbench_ends(&command, 120, 0,
+                 "%s run.epochs=1 optimizer.learning_rate=0 checkpoint.load=gpt "
+                 "checkpoint.resume=no eval.final=yes",
+                 gpt);
+    const json_t *steps = json_at(command.json, "training_accuracy");
+    double sum = 0;
+    assert_int_equal(json_array_size(steps), 4);
+    for (size_t i = 0; i < 4; i++)
+        sum += json_number_value(json_array_get(steps, i));
+    assert_true(sum > 0);
+    assert_true(fabs(sum / 4 - json_number_at(command.json, "eval.0.accuracy")) < 1e-12);
 }
 
 static int setup(void **state)

@@ -276,7 +276,7 @@ TEST_WITH(test_full_journal, open_account, close_account)
     journal->capacity = 2;
     for (int i = 0; i < 4; i++) {
         dpb_account_begin(0.25 * i);
-        dpb_account_loss(i);
+        dpb_account_loss(i, 0);
         dpb_account_bytes(100 + (uint64_t)i);
         clock_ns += 7 + i;
         dpb_account_end();
@@ -339,7 +339,7 @@ TEST_WITH(test_by_device, open_account, close_account)
     clock_ns += 3; /* of which the device sees more as idle: it waits for the batch, too */
     dpb_account_mark(DPB_PART_DELAY);
     dpb_account_bytes(7);
-    dpb_account_loss(1.5);
+    dpb_account_loss(1.5, 3);
     clock_ns += 57;
     dpb_account_begin(0.25);
     assert_true(dpb_account_awaits_device());

@@ -88,7 +88,7 @@ TEST(columns_are_exact)
     assert_non_null(strstr(text, "time to 90.00 %:\nstrategy"));
     expect_said(text, "- to the target, shm, 2 workers / sma, 2 workers: time 1.003 [0.");
     expect_said(text, " = samples 2.000 [2.000..2.000] more / rate 1.99");
-    expect_said(text, "The accuracy is looked at every 100 samples");
+    expect_said(text, "The target is looked at every 100 samples");
     assert_null(strstr(text, "> X"));
     char *markdown = printed_as(s.document, dpb_sweep_markdown);
     assert_non_null(strstr(markdown, "|  | shm | synchronous | 2 | 2 of 2 | "));
