@@ -149,41 +149,26 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-static dpb_status check_evaluate_mode(const struct dpb_experiment *experiment)
+/* Modes that commands set, and no user. */
+static dpb_status check_mode(const struct dpb_experiment *experiment)
 {
-    if (experiment->settings.run.mode != DPB_MODE_EVALUATE ||
-        strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_EVALUATE_ORIGIN) == 0)
-        return DPB_OK;
-    return dpb_config_fail(
-        experiment->config, DPB_USAGE, "run", "mode",
-        "run.mode = evaluate is no way to run an experiment; say `dpbench eval`");
-}
-
-static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
-{
-    const struct dpb_settings *settings = &experiment->settings;
-    if (settings->run.mode != DPB_MODE_COMM)
-        return DPB_OK;
-    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_COMM_ORIGIN) != 0)
+    static const char *const commands[] = {[DPB_MODE_EVALUATE] = DPB_EVALUATE_ORIGIN,
+                                           [DPB_MODE_COMM] = DPB_COMM_ORIGIN,
+                                           [DPB_MODE_NETWORK] = DPB_NETWORK_ORIGIN};
+    const int mode = experiment->settings.run.mode;
+    if (commands[mode] &&
+        strcmp(dpb_config_origin(experiment->config, "run", "mode"), commands[mode]) != 0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "run", "mode",
-                               "run.mode = comm is no way to run an experiment; say `dpbench comm` "
-                               "to measure its communicator alone");
-    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE)
+                               "run.mode = %s is no way to run an experiment; say `%s`",
+                               dpb_config_get(experiment->config, "run", "mode")->value,
+                               commands[mode]);
+    if (mode == DPB_MODE_COMM &&
+        (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
                                "comm '%s' exchanges nothing that could be measured; take another "
                                "by comm.name=NAME (`dpbench help comm` lists them)",
-                               settings->comm.name);
+                               experiment->settings.comm.name);
     return DPB_OK;
-}
-
-static dpb_status check_network_mode(const struct dpb_experiment *experiment)
-{
-    if (experiment->settings.run.mode != DPB_MODE_NETWORK ||
-        strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_NETWORK_ORIGIN) == 0)
-        return DPB_OK;
-    return dpb_config_fail(
-        experiment->config, DPB_USAGE, "run", "mode",
-        "run.mode = network is no way to run an experiment; say `dpbench links network`");
 }
 
 static dpb_status check_place(const struct dpb_experiment *experiment)
@@ -335,11 +320,10 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_one_of,       check_length,        check_optimizer,     check_schedule,
-        check_forward_mode, dpb_refuse_strategy, check_image,         check_checkpoint,
-        check_target,       check_profile,       check_evaluate_mode, check_comm_mode,
-        check_network_mode, check_place,         check_loss_scale,    check_trace,
-        check_monitor,      check_learners};
+        check_one_of,       check_length,        check_optimizer, check_schedule,
+        check_forward_mode, dpb_refuse_strategy, check_image,     check_checkpoint,
+        check_target,       check_profile,       check_mode,      check_place,
+        check_loss_scale,   check_trace,         check_monitor,   check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;
