@@ -220,6 +220,9 @@ static void print_arguments(const char *usage)
         {"-- COMMAND ...", "the command and its arguments"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
+        {"--sample", "print N bytes, drawn one by one by run.seed, and a line break"},
+        {"--prompt", "the text before them, which is not printed; default: a line break"},
+        {"--temperature", "below 1 likely bytes are likelier, 0: the likeliest; default 1"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
                         "PERCENT, or a cell has no rate"},
         {"--require-same",

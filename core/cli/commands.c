@@ -29,8 +29,9 @@ const struct dpb_command dpb_commands[] = {
      "is slower by more than PERCENT"},
     {"eval",
      "dpbench eval -c FILE.ini | NAME checkpoint.load=FILE [SECTION.KEY=VALUE ...] [--json] "
-     "[--output FILE]",
-     "evaluate a saved model on the test set of an experiment; train nothing"},
+     "[--output FILE] [--sample N [--prompt TEXT] [--temperature T]]",
+     "evaluate a saved model on the test set of an experiment, or print N bytes of text that it "
+     "writes; train nothing"},
     {"predict",
      "dpbench predict RESULT.json | PROFILE --link RATE,LATENCY | --links LINKS.json | "
      "--comm COMM.json "

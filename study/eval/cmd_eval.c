@@ -1,12 +1,15 @@
 /* cmd_eval.c - `dpbench eval -c FILE.ini checkpoint.load=FILE`: evaluates a saved model on the test
  * set of an experiment; trains nothing. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/each.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "cli/cli.h"
+#include "study/eval/write.h"
 
 /* ---- what is evaluated --------------------------------------------------------------------- */
 
@@ -114,9 +117,70 @@ static int evaluate(struct dpb_experiment *experiment, const struct dpb_argument
                             : execution.exit_code;
 }
 
+/* ---- text ---------------------------------------------------------------------------------- */
+
+static struct dpb_write_args writing = {.temperature = NAN}; /* n_bytes 0: an evaluation */
+
+static int write_text(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+{
+    (void)arguments;
+    const dpb_status status = dpb_write_text(experiment, &writing, stdout);
+    if (status == DPB_OK)
+        putchar('\n');
+    return dpb_status_exit_code(status);
+}
+
+/* Takes the words about text out of the command line. */
+static dpb_status take_words(const struct dpb_command *self, int *argc, char **argv)
+{
+    int n = 1;
+    for (int i = 1; i < *argc; i++) {
+        const char *value = i + 1 < *argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--sample") == 0) {
+            if (dpb_parse_int(value, &writing.n_bytes) != DPB_PARSED || writing.n_bytes < 1)
+                return dpb_usage_error(self, "--sample needs a number of bytes from 1 up");
+            i++;
+        } else if (strcmp(argv[i], "--prompt") == 0) {
+            if (value[0] == '\0')
+                return dpb_usage_error(self, "--prompt needs a text of one byte or more");
+            writing.prompt = value;
+            i++;
+        } else if (strcmp(argv[i], "--temperature") == 0) {
+            if (dpb_parse_real(value, &writing.temperature) != DPB_PARSED ||
+                writing.temperature < 0)
+                return dpb_usage_error(self, "--temperature needs a number from 0 up");
+            i++;
+        } else {
+            argv[n++] = argv[i];
+        }
+    }
+    if (writing.n_bytes == 0 && (writing.prompt || isfinite(writing.temperature)))
+        return dpb_usage_error(self, "--prompt and --temperature are for --sample N: give it, too");
+    *argc = n;
+    return DPB_OK;
+}
+
 static int command_eval(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_command_alone(self, argc, argv, make_experiment, evaluate);
+    char **words = calloc((size_t)argc + 1, sizeof *words); /* argv stays as it was called */
+    dpb_status status = dpb_allocated(words);
+    if (status == DPB_OK)
+        memcpy(words, argv, (size_t)argc * sizeof *words);
+    DPB_THEN(status, take_words(self, &argc, words));
+    const bool writes = status == DPB_OK && writing.n_bytes > 0;
+    for (int i = 1; i < argc && writes && status == DPB_OK; i++)
+        if (strcmp(words[i], "--json") == 0 || strcmp(words[i], "--output") == 0)
+            status = dpb_usage_error(self, "--sample prints text, and no document: leave %s out",
+                                     words[i]);
+    if (!writing.prompt)
+        writing.prompt = "\n";
+    if (isnan(writing.temperature))
+        writing.temperature = 1;
+    const int code = status == DPB_OK ? dpb_command_alone(self, argc, words, make_experiment,
+                                                          writes ? write_text : evaluate)
+                                      : dpb_status_exit_code(status);
+    free(words);
+    return code;
 }
 
 DPB_PROGRAM("eval", command_eval)

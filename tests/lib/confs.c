@@ -215,10 +215,25 @@ static void set_dilation(const char *line)
         unsetenv("DPBENCH_DILATION");
 }
 
+/* Saves what `settings` of a command `dpbench eval` load: the experiment after a step. */
+static void save_model(const struct conf *conf, const char *settings)
+{
+    struct command command;
+    char file[64];
+    const char *load = strstr(settings, "checkpoint.load=");
+    if (!load || sscanf(load, "checkpoint.load=%63s", file) != 1)
+        fail_msg("%s.ini: `dpbench eval%s` loads nothing", conf->name, settings);
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c %s/%s.ini run.results= run.steps=1 run.warmup_steps=0 run.batch=2 "
+                 "eval.final=no checkpoint.save=%s %s",
+                 directory, conf->name, file, conf->data);
+}
+
 /* One of the commands in the comment, up to where two blanks begin the words about it. By whichever
- * launcher, its settings are checked. */
+ * launcher, its settings are checked; an evaluation is made. */
 static void expect_command_works(const struct conf *conf, char *line)
 {
+    const bool evaluates = strncmp(line, "build/dpbench eval ", 19) == 0;
     struct command command;
     char own[256], arguments[1024];
     char *end = strstr(line, "  ");
@@ -229,8 +244,10 @@ static void expect_command_works(const struct conf *conf, char *line)
         fail_msg("%s.ini: the command '%s' is of another file", conf->name, line);
     char *settings = strstr(line, own) + strlen(own);
     drop_quotes(settings);
-    snprintf(arguments, sizeof arguments, "check -c %s/%s.ini%s run.results= %s", directory,
-             conf->name, settings, conf->data);
+    snprintf(arguments, sizeof arguments, "%s -c %s/%s.ini%s%s %s", evaluates ? "eval" : "check",
+             directory, conf->name, settings, evaluates ? "" : " run.results=", conf->data);
+    if (evaluates)
+        save_model(conf, settings);
     if (strstr(line, "--hostfile") != NULL) /* its ranks are meant for several machines */
         append(arguments, sizeof arguments, " run.memory=warn");
     if (lacks_bf16(conf, settings)) {

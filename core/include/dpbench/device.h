@@ -81,8 +81,8 @@ struct dpb_compile_args {
     bool training;                          /* false: forward only, no memory for backward */
     const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
     bool profile;                           /* keep account of every op's time, for `profile` */
-    bool inspect;   /* for tests: keep the tensors of `inspect`, whose memory others may otherwise
-                     take. The kernels are the same */
+    bool inspect;   /* keep the tensors of `inspect`, whose memory others may otherwise take. The
+                     kernels are the same */
     bool on_device; /* weights and gradients will lie in the device's memory */
     /* With DPB_DEVICE_POOL: copied to the device by compile. Batches of training
      * passes, and those of a program that is not for training, are then samples of it
@@ -201,9 +201,9 @@ struct dpb_device_ops {
     /* Backward of the last forward, which was a training pass; gradients are of the mean loss. */
     dpb_status (*backward)(void *program, const struct dpb_pass *pass,
                            const struct dpb_hooks *hooks);
-    /* For tests: the activation of a node in the last forward, and the gradient of the loss by that
-     * activation in the last backward (NULL: not asked), as fp64 in NCHW order, batch * elements of
-     * the node's shape. DPB_UNSUPPORTED for what a device has fused away, and for all of a program
+    /* For tests and `dpbench eval --sample`: the activation of a node in the last forward, and the
+     * gradient of the loss by that activation in the last backward (NULL: not asked), as fp64 in
+     * NCHW order, batch * elements of the node's shape. DPB_UNSUPPORTED for what a device has fused away, and for all of a program
      * that was not compiled with `inspect`. */
     dpb_status (*inspect)(void *program, uint32_t node, double *activation, double *gradient);
     void (*release)(void *program); /* accepts NULL */

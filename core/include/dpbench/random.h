@@ -29,7 +29,8 @@
  *   GOSSIP     round, round / 2^32, position, 0
  *   CODEC      rank, step, step / 2^32, first element of the bucket; or, for a factor of a matrix:
  *              column, step, step / 2^32, first element of the matrix + row
- *   EMULATED   element / 4, 0, 0, 2^32 - 1; or rank, step, step / 2^32 and the micro-batch, what */
+ *   EMULATED   element / 4, 0, 0, 2^32 - 1; or rank, step, step / 2^32 and the micro-batch, what
+ *   TEXT       byte, 0, 0, 0 */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
@@ -41,7 +42,8 @@ enum dpb_stream {
     DPB_STREAM_DELAY,
     DPB_STREAM_GOSSIP,
     DPB_STREAM_CODEC,
-    DPB_STREAM_EMULATED
+    DPB_STREAM_EMULATED,
+    DPB_STREAM_TEXT
 };
 
 struct dpb_random4 {
