@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/text.h"
 
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
@@ -186,7 +187,7 @@ static const struct dpb_option optimizer_rows[] = {
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
      "of lars: the learning rate of a tensor is in proportion to this"},
     {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
-     "a mean gradient of a larger 2-norm, over all weights, is scaled down to this; 0: none is"},
+     "a mean gradient of a larger 2-norm over all weights is scaled down to this one; 0: never"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
@@ -298,6 +299,28 @@ const struct dpb_option *dpb_settings_rows(const char *section)
         if (strcmp(dpb_settings_sections[i].name, section) == 0)
             return dpb_settings_sections[i].rows;
     return NULL;
+}
+
+const char *dpb_optimizer_owners(const char *key)
+{
+    static const char *const owners[][2] = {{"momentum", "sgd, rmsprop, lars"},
+                                            {"nesterov", "sgd"},
+                                            {"decoupled_decay", "adam, adamw, lamb"},
+                                            {"beta1", "adam, adamw, lamb"},
+                                            {"beta2", "adam, adamw, lamb"},
+                                            {"epsilon", "adagrad, adam, adamw, rmsprop, lamb"},
+                                            {"rms_decay", "rmsprop"},
+                                            {"trust", "lars"}};
+    for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
+        if (strcmp(owners[i][0], key) == 0)
+            return owners[i][1];
+    return NULL;
+}
+
+bool dpb_optimizer_has(const char *name, const char *key)
+{
+    const char *owners = dpb_optimizer_owners(key);
+    return !owners || dpb_text_lists(owners, ", ", name, strlen(name));
 }
 
 dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config)

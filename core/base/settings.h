@@ -148,6 +148,9 @@ struct dpb_settings {
 };
 
 extern const char *const dpb_optimizer_names[]; /* by kind; ended by NULL */
+/* The update rules that have optimizer.KEY, as "sgd, lars"; NULL: all. */
+const char *dpb_optimizer_owners(const char *key);
+bool dpb_optimizer_has(const char *name, const char *key);
 /* Gives settings that were not given the values that optimizer.name implies, as "derived". */
 dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config);
 

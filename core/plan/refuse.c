@@ -79,31 +79,23 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
     const int kind = optimizer->kind;
-    const struct {
-        const char *key;
-        bool given, fits;
-        const char *owners;
-    } rows[] = {{"nesterov", optimizer->nesterov, kind == DPB_SGD, "'sgd'"},
-                {"momentum", given(experiment, "optimizer", "momentum"),
-                 kind == DPB_SGD || kind == DPB_RMSPROP || kind == DPB_LARS,
-                 "'sgd', 'rmsprop' or 'lars'"},
-                {"rms_decay", given(experiment, "optimizer", "rms_decay"), kind == DPB_RMSPROP,
-                 "'rmsprop'"},
-                {"decoupled_decay", optimizer->decoupled_decay,
-                 dpb_optimizer_has_moments(optimizer), "'adam'"},
-                {"trust", given(experiment, "optimizer", "trust"), kind == DPB_LARS, "'lars'"}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].given && !rows[i].fits)
-            return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", rows[i].key,
+    const char *name = dpb_optimizer_names[kind];
+    for (const struct dpb_option *row = dpb_settings_rows("optimizer"); row->name; row++) {
+        const bool is_off = row->type == DPB_OPT_BOOL &&
+                            !*(const bool *)((const char *)&experiment->settings + row->offset);
+        if (given(experiment, "optimizer", row->name) && !is_off &&
+            !dpb_optimizer_has(name, row->name))
+            return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", row->name,
                                    "optimizer.%s belongs to optimizer %s, not to '%s'; leave it "
                                    "out, or take another optimizer.name",
-                                   rows[i].key, rows[i].owners, dpb_optimizer_names[kind]);
+                                   row->name, dpb_optimizer_owners(row->name), name);
+    }
     if ((kind == DPB_ADAMW || kind == DPB_LAMB) && !optimizer->decoupled_decay)
         return dpb_config_fail(
             experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
             "optimizer.decoupled_decay = no beside optimizer.name = %s, which decouples it; leave "
             "it out, or take optimizer.name = adam",
-            dpb_optimizer_names[kind]);
+            name);
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
                                "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "

@@ -358,8 +358,14 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     return set(config, "eval", "final", "yes", "sweep.accuracy");
 }
 
-/* Whether the axis goes through plugins. */
-static bool names_plugins(const struct dpb_sweep_axis *axis, dpb_plugin_kind *kind)
+/* An axis that varies plugins, or update rules: whose options a value of the axis may have. */
+struct owners {
+    struct dpb_plugin_row *plugins; /* @owned; NULL: the axis is optimizer.name */
+    size_t n;
+};
+
+/* Whether the axis varies owners of options. */
+static bool varies_owners(const struct dpb_sweep_axis *axis, dpb_plugin_kind *kind)
 {
     for (uint32_t k = 0; k < DPB_PLUGIN_KINDS; k++) {
         *kind = (dpb_plugin_kind)k;
@@ -367,45 +373,43 @@ static bool names_plugins(const struct dpb_sweep_axis *axis, dpb_plugin_kind *ki
             strcmp(dpb_plugin_place[k].key, axis->key) == 0)
             return true;
     }
-    return false;
+    *kind = DPB_PLUGIN_KINDS;
+    return strcmp(axis->section, "optimizer") == 0 && strcmp(axis->key, "name") == 0;
 }
 
-/* Whether the plugin has an option. */
-static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *name,
-                       const char *key)
+static bool has_option(const struct owners *owners, const char *name, const char *key)
 {
-    for (size_t i = 0; i < n_plugins; i++) {
-        const struct dpb_plugin *plugin = plugins[i].plugin;
+    for (size_t i = 0; i < owners->n; i++) {
+        const struct dpb_plugin *plugin = owners->plugins[i].plugin;
         if (plugin && strcmp(plugin->name, name) == 0)
             return dpb_options_find(plugin->options, key) != NULL;
     }
-    return false;
+    return !owners->plugins && dpb_optimizer_has(name, key);
 }
 
-/* If an axis varies plugins, an option of one plugin is for its own cells: the others would refuse
- * it. An option that no plugin has stays, and is refused. */
+/* If an axis varies plugins or update rules, an option of one is for its own cells: the others
+ * would refuse it. An option that none of them has stays, and is refused. */
 static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
-                                  const char *plugin, struct dpb_config *config)
+                                  const char *name, struct dpb_config *config)
 {
-    struct dpb_plugin_row *plugins = NULL;
-    size_t n_plugins = 0;
+    struct owners owners = {.n = 0};
     dpb_plugin_kind kind;
-    if (!names_plugins(axis, &kind))
+    if (!varies_owners(axis, &kind))
         return DPB_OK;
     for (size_t i = 0; i < sweep->base->n_settings; i++) {
         const struct dpb_setting *s = &sweep->base->settings[i];
         if (strcmp(s->section, axis->section) != 0 ||
-            dpb_options_find(dpb_settings_rows(s->section), s->key))
+            (kind != DPB_PLUGIN_KINDS && dpb_options_find(dpb_settings_rows(s->section), s->key)))
             continue;
-        if (!plugins)
-            DPB_TRY(dpb_plugin_list(&dpb_host, 1u << kind, NULL, &plugins, &n_plugins));
+        if (!owners.plugins && kind != DPB_PLUGIN_KINDS)
+            DPB_TRY(dpb_plugin_list(&dpb_host, 1u << kind, NULL, &owners.plugins, &owners.n));
         bool others = false;
         for (size_t v = 0; v < axis->n_values; v++)
-            others |= has_option(plugins, n_plugins, axis->values[v], s->key);
-        if (others && !has_option(plugins, n_plugins, plugin, s->key))
+            others |= has_option(&owners, axis->values[v], s->key);
+        if (others && !has_option(&owners, name, s->key))
             dpb_config_remove(config, s->section, s->key);
     }
-    free(plugins);
+    free(owners.plugins);
     return DPB_OK;
 }
 

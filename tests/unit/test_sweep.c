@@ -132,6 +132,27 @@ TEST(command_line_takes_an_axis_place)
     assert_null(value_of(made, "run", "steps"));
 }
 
+/* A rule's option goes to its cells; one that no rule of the axis has goes to all, which refuse. */
+TEST(options_of_a_rule_are_for_its_cells)
+{
+    static const char *const values[][2] = {{"0.8", NULL}, {NULL, "0.5"}, {"1", "1"}, {"0", "0"}};
+    static const char *const keys[] = {"beta1", "momentum", "rms_decay", "clip_norm"};
+    struct dpb_config *config =
+        CONFIGURE("sweep.optimizer.name=adam,sgd", "optimizer.beta1=0.8", "optimizer.momentum=0.5",
+                  "optimizer.rms_decay=1", "optimizer.clip_norm=0");
+    struct dpb_sweep *sweep = sweep_of(config);
+    for (size_t cell = 0; cell < 2; cell++) {
+        struct dpb_config *made = cell_of(sweep, (struct dpb_sweep_job){.cell = cell});
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            const char *value = value_of(made, "optimizer", keys[i]);
+            if (values[i][cell])
+                assert_string_equal(value, values[i][cell]);
+            else
+                assert_null(value);
+        }
+    }
+}
+
 /* The settings of a sweep whose repeats differ in run.seed, and the seeds. */
 TEST(repeats_take_replicates)
 {
