@@ -51,11 +51,12 @@ BUILT_WITH := $(BUILD)/obj/built_with
 
 # ---------------------------------------------------------------- what there is, found by its place
 # The program dpbench is core's alone. A command that stands on it is a program of its own,
-# dpbench-NAME, whose main is in cmd_NAME.c; all else of study, links, conform and emulate is one library.
+# dpbench-NAME, whose main is in cmd_NAME.c; all else of study, links, conform, emulate and watch is
+# one library.
 object      = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
 LIB_OBJ    := $(sort $(filter-out $(MAIN_OBJ),$(call object,core/*/*.c)))
-COMMAND_OBJ := $(sort $(call object,study/*/cmd_*.c links/cmd_*.c conform/cmd_*.c emulate/cmd_*.c))
+COMMAND_OBJ := $(sort $(call object,study/*/cmd_*.c links/cmd_*.c conform/cmd_*.c emulate/cmd_*.c watch/cmd_*.c))
 STUDY_OBJ  := $(sort $(filter-out $(COMMAND_OBJ),$(call object,study/*/*.c links/*.c conform/*.c emulate/*.c)))
 COMMANDS   := $(patsubst cmd_%.o,$(BUILD)/dpbench-%,$(notdir $(COMMAND_OBJ)))
 # The oracle of `dpbench conform`: the ops of device reference.
@@ -155,7 +156,7 @@ $(BUILD)/obj/$(1)/%.o: $(1)/%.c $(BUILT_WITH)
 	@mkdir -p $$(@D)
 	$(Q)$$(CC) $$(CFLAGS) $$(CORE_CFLAGS) -c -o $$@ $$<
 endef
-$(foreach tree,core study links conform emulate,$(eval $(call core_rule,$(tree))))
+$(foreach tree,core study links conform emulate watch,$(eval $(call core_rule,$(tree))))
 
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILT_WITH)
 	@echo "  CC    $<"

@@ -4,7 +4,7 @@
 
 # A loop that was not vectorised is slow, not wrong.
 LINT_BUILD  = $(MAKE) $(JOBS) all bench-own WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
-LINT_C      = $(shell find core study links conform emulate plugins templates tests bench -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cc')
+LINT_C      = $(shell find core study links conform emulate watch plugins templates tests bench -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cc')
 LINT_SHELL := $(shell grep -lE '^\#!/bin/(ba)?sh' -r tools bench tests profiles .ci 2>/dev/null) .ci/run
 LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests profiles 2>/dev/null) \
 	$(wildcard bench/*.py bench/*/*.py tests/*/*.py)
@@ -26,12 +26,12 @@ lint-clang:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ CUDA_ARCHS=90 >$(BUILD)/$@.log || { cat $(BUILD)/$@.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H) $(GLOSSARY_H)
-	$(Q)paths="$(COMM_PATHS)" cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c emulate/*.c plugins/*/*.c plugins/*/*/*.c))
+	$(Q)paths="$(COMM_PATHS)" cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c emulate/*.c watch/*.c plugins/*/*.c plugins/*/*/*.c))
 	@echo "  LINT  clang-tidy"
 lint-cppcheck:
 	$(Q)cppcheck -q -j 2 --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
 		--suppressions-list=tools/lint/cppcheck.txt --library=tools/lint/jansson.cfg \
-		-D__GNUC__ -Icore/include -Icore -I. -Iplugins $(COMM_PATHS) core study links conform emulate plugins
+		-D__GNUC__ -Icore/include -Icore -I. -Iplugins $(COMM_PATHS) core study links conform emulate watch plugins
 	@echo "  LINT  cppcheck"
 lint-scripts:
 	$(Q)shellcheck -S warning -e SC1007 $(sort $(LINT_SHELL))

@@ -79,9 +79,7 @@ dpb_command_function dpb_command_run;
 dpb_command_function dpb_command_check;
 dpb_command_function dpb_command_data;
 dpb_command_function dpb_command_comm;
-dpb_command_function dpb_command_watch;
 dpb_command_function dpb_command_list;
-dpb_command_function dpb_command_new;
 dpb_command_function dpb_command_plugins;
 dpb_command_function dpb_command_help;
 

@@ -11,8 +11,6 @@ int main(int argc, char **argv)
         {"plugins", dpb_command_plugins},
         {"help", dpb_command_help},
         {"list", dpb_command_list},
-        {"watch", dpb_command_watch},
-        {"new", dpb_command_new},
         {0},
     };
     return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # needs: plain built
 #
-# Commands are programs: dpbench itself has nothing of study, links, conform and emulate, becomes dpbench-NAME for
+# Commands are programs: dpbench itself has nothing of study, links, conform, emulate and watch, becomes dpbench-NAME for
 # their commands, and for a user's own program in PATH. Run from the top of the tree; BUILD=build.
 . tests/lib/verdict.sh
 build=$(realpath "${DPB_BUILD:-build}")
@@ -25,7 +25,7 @@ names "$build/libstudy.a" >"$work/study"
 verdict "names of libstudy.a" "$([ "$(wc -l <"$work/study")" -gt 100 ] || cat "$work/study")"
 names "$build/dpbench" >"$work/own"
 verdict "names of dpbench" "$(grep -qx dpb_program_main "$work/own" || echo none)"
-verdict "dpbench has names of study, links, conform or emulate" \
+verdict "dpbench has names of study, links, conform, emulate or watch" \
     "$(comm -12 "$work/study" "$work/own" | grep -v '^__')"
 
 mkdir "$work/bin" && cd "$work" || exit

@@ -15,12 +15,12 @@ verdict "tools/rooms --check" "$(tools/rooms --check "$build" || true)"
 verdict "public headers include private ones" \
     "$(includes core/include/dpbench/*.h | grep -vE '#include "[a-z]+\.h"')"
 verdict "plugins include core's private headers" \
-    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|machine|plugin|graph|world|launch|measure|optim|feed|plan|exchange|save|proof|loop|bench|record|cli|study|links|conform|emulate)/|\.\./core' {} +)"
+    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|machine|plugin|graph|world|launch|measure|optim|feed|plan|exchange|save|proof|loop|bench|record|cli|study|links|conform|emulate|watch)/|\.\./core' {} +)"
 # Variables of the environment, which results record, and strategies, which predict takes by name, have the
 # names that they have.
 verdict "core names a vendor or a plugin's library" \
     "$(grep -rniE 'nvidia|nvml|cu(da|dnn|blas)|onednn|dnnl|nccl|gloo|ibv(erbs|_)|infiniband/|[^a-z](intel|amd|mkl)[^a-z]' \
-        core study links conform emulate --include='*.[ch]' --exclude-dir=include |
+        core study links conform emulate watch --include='*.[ch]' --exclude-dir=include |
         grep -vE '^(core/record/invocation.c:[0-9]+:  +"[A-Z]+_"|study/predict/predict_report.c:[0-9]+: +\{"nccl", DPB_WAY_)')"
 
 for plugin in "$build"/plugins/*_*.so; do

@@ -254,7 +254,7 @@ static void follow(struct watching *w)
     puts("all jobs have ended");
 }
 
-int dpb_command_watch(const struct dpb_command *self, int argc, char **argv)
+static int command_watch(const struct dpb_command *self, int argc, char **argv)
 {
     struct watching w = {0};
     dpb_status status = parse(self, argc, argv, &w.only);
@@ -275,3 +275,5 @@ int dpb_command_watch(const struct dpb_command *self, int argc, char **argv)
         dpb_board_destroy(w.jobs[i].board);
     return dpb_status_exit_code(status);
 }
+
+DPB_PROGRAM("watch", command_watch)

@@ -133,7 +133,9 @@ static dpb_status make_plugin(const struct dpb_command *self, int argc, char **a
     return DPB_OK;
 }
 
-int dpb_command_new(const struct dpb_command *self, int argc, char **argv)
+static int command_new(const struct dpb_command *self, int argc, char **argv)
 {
     return dpb_status_exit_code(make_plugin(self, argc, argv));
 }
+
+DPB_PROGRAM("new", command_new)
