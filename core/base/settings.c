@@ -239,6 +239,9 @@ static const struct dpb_option checkpoint_rows[] = {
      "workers, and say which it is"},
     {"save", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.save),
      "safetensors file for the training after the last step"},
+    {"layout", DPB_OPT_STRING, NULL, "dpbench", 0, 0, NULL, AT(checkpoint.layout),
+     "names and dimensions of tensors in saved files: dpbench, or as others publish the model "
+     "(gpt2 of the gpt models)"},
     {"at", DPB_OPT_STRING, "steps", "", 0, 0, NULL, AT(checkpoint.at),
      "save after these steps, too, as in 100,200; the file's name gets the step"},
     {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(checkpoint.every),

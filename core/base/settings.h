@@ -134,7 +134,7 @@ struct dpb_settings {
         bool final, require_target;
     } eval;
     struct {
-        const char *load, *save, *at;
+        const char *load, *save, *at, *layout;
         int64_t every; /* steps; 0: never */
         bool resume, partial;
     } checkpoint;

@@ -8,6 +8,8 @@
  * "optimizer.exp_avg_sq...", PyTorch's words. The header's __metadata__ has the progress as whole
  * numbers: dpbench.step, .samples, .epoch, .position, .trained_ns, .seed. A missing number is zero:
  * a file of weights alone begins a training, and another program's file may continue one.
+ *
+ * A model may have another layout of names and dims for the same (layout.h).
  */
 #ifndef DPB_CORE_CHECKPOINT_CHECKPOINT_H
 #define DPB_CORE_CHECKPOINT_CHECKPOINT_H
@@ -41,6 +43,8 @@ struct dpb_checkpoint {
     void *state;     /* graph->n_state_elements */
     void *optimizer; /* its state: array after array, each laid out as the weights */
     const char *optimizer_names[DPB_OPTIMIZER_STATES]; /* of the arrays, as "sum"; NULL: no more */
+    const struct dpb_file_layout *layout;              /* saving: NULL: dpbench's own */
+    bool tells; /* loading: logs the layout and the prefix that the names have */
     /* Saving: further tensors, whose names begin with DPB_CHECKPOINT_COMM. */
     const struct dpb_safetensor *more;
     uint32_t n_more;
@@ -52,9 +56,10 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
 
 /*
  * Checks that `path` can be loaded for this graph, and reads its progress; touches no arena. The
- * file must have every tensor and state of the graph with its shape, in F32 or F64. A file of a
- * training under way must have the state of this optimizer, too. Otherwise DPB_DATA with the
- * mistake.
+ * names tell which layout the file has: dpbench's or the graph's other one. The file must have every
+ * tensor and state of the graph once with its shape, in F64, F32, F16 or BF16; a second copy of a
+ * tied weight must equal the first. A file of a training under way must have the state of this
+ * optimizer, too. Otherwise DPB_DATA with the mistake.
  */
 dpb_status dpb_checkpoint_check(const char *path, const struct dpb_checkpoint *checkpoint,
                                 struct dpb_progress *progress);

@@ -16,16 +16,15 @@
 #include "base/each.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/vec.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
 _Static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
 
 enum { LENGTH_BYTES = 8, MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */ };
 
-static const char *type_name(dpb_dtype type)
-{
-    return type == DPB_FP64 ? "F64" : "F32";
-}
+static const char *const type_names[] = {
+    [DPB_FP64] = "F64", [DPB_FP32] = "F32", [DPB_BF16] = "BF16", [DPB_FP16] = "F16", NULL};
 
 static bool is_metadata(const char *name)
 {
@@ -43,6 +42,20 @@ static uint64_t elements_of(const struct dpb_safetensor *tensor)
 static uint64_t bytes_of(const struct dpb_safetensor *tensor)
 {
     return elements_of(tensor) * dpb_dtype_size(tensor->type);
+}
+
+/* Moves n elements of a transposed tensor, from `first` on in the file's order, between its memory
+ * and `piece`. */
+static void move_transposed(const struct dpb_safetensor *tensor, uint64_t first, uint64_t n,
+                            void *piece, bool reads)
+{
+    const uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
+    const size_t size = dpb_dtype_size(tensor->type);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t at = (first + i) % columns * rows + (first + i) / columns;
+        char *inside = (char *)tensor->memory + at * size, *outside = (char *)piece + i * size;
+        memcpy(reads ? inside : outside, reads ? outside : inside, size);
+    }
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -70,7 +83,7 @@ static dpb_status make_header(const char *path, const struct dpb_safetensor *ten
         for (uint32_t k = 0; k < tensor->n_dims; k++)
             json_array_append_new(shape, json_integer((json_int_t)tensor->dims[k]));
         json_object_set_new(root, tensor->name,
-                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(tensor->type),
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_names[tensor->type],
                                       "shape", shape, "data_offsets", (json_int_t)offset,
                                       (json_int_t)end));
         offset = end;
@@ -95,16 +108,20 @@ static dpb_status make_header(const char *path, const struct dpb_safetensor *ten
 }
 
 /* DPB_IO: see errno; another status has its message. */
-static dpb_status write_fetched(int file, const struct dpb_safetensor *tensor)
+static dpb_status write_pieces(int file, const struct dpb_safetensor *tensor)
 {
     dpb_status status = DPB_OK;
-    uint64_t rest = bytes_of(tensor);
+    const uint64_t all = bytes_of(tensor), element = dpb_dtype_size(tensor->type);
+    uint64_t rest = all;
     void *piece = malloc(DPB_SAFETENSORS_PIECE);
     if (!piece)
         return dpb_fail(DPB_NO_MEMORY, "no memory for a piece of tensor '%s'", tensor->name);
     while (rest > 0 && status == DPB_OK) {
         size_t n = rest < DPB_SAFETENSORS_PIECE ? rest : DPB_SAFETENSORS_PIECE;
-        status = tensor->fetch(tensor->context, piece, n);
+        if (tensor->memory)
+            move_transposed(tensor, (all - rest) / element, n / element, piece, false);
+        else
+            status = tensor->fetch(tensor->context, piece, n);
         if (status == DPB_OK && !dpb_write_all(file, piece, n))
             status = DPB_IO;
         rest -= n;
@@ -120,8 +137,8 @@ static dpb_status write_file(int file, const char *header, const struct dpb_safe
     if (!dpb_write_all(file, &length, LENGTH_BYTES) || !dpb_write_all(file, header, length))
         return DPB_IO;
     for (uint32_t i = 0; i < n; i++)
-        if (!tensors[i].memory && tensors[i].fetch)
-            DPB_TRY(write_fetched(file, &tensors[i]));
+        if (tensors[i].transposed || (!tensors[i].memory && tensors[i].fetch))
+            DPB_TRY(write_pieces(file, &tensors[i]));
         else if (!dpb_write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
             return DPB_IO;
     return fsync(file) == 0 ? DPB_OK : DPB_IO;
@@ -406,11 +423,12 @@ static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safe
     if (!value)
         return dpb_fail(DPB_DATA, "%s: has no tensor '%s'; is it of another model?", path, name);
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
-    if (!dtype || (strcmp(dtype, "F32") != 0 && strcmp(dtype, "F64") != 0))
-        return dpb_fail(DPB_DATA, "%s: tensor '%s' is of type '%.20s'; F32 and F64 are read", path,
+    for (*type = 0; type_names[*type] && (!dtype || strcmp(dtype, type_names[*type]) != 0);)
+        ++*type;
+    if (!type_names[*type])
+        return dpb_fail(DPB_DATA,
+                        "%s: tensor '%s' is of type '%.20s'; F64, F32, F16 and BF16 are read", path,
                         name, dtype ? dtype : "");
-    *type = strcmp(dtype, "F64") == 0 ? DPB_FP64 : DPB_FP32;
-
     if (!has_shape(value, tensor)) {
         char *found = json_dumps(json_object_get(value, "shape"), JSON_COMPACT | JSON_ENCODE_ANY);
         char wanted[64] = "";
@@ -433,18 +451,6 @@ static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safe
     return DPB_OK;
 }
 
-static void convert(dpb_dtype to, void *into, dpb_dtype from, const void *bytes, size_t n)
-{
-    if (to == from)
-        memcpy(into, bytes, n * dpb_dtype_size(to));
-    else if (to == DPB_FP32)
-        for (size_t i = 0; i < n; i++)
-            ((float *)into)[i] = (float)((const double *)bytes)[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            ((double *)into)[i] = (double)((const float *)bytes)[i];
-}
-
 dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
                                  const struct dpb_safetensor *tensor)
 {
@@ -453,22 +459,60 @@ dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
     return find(file, tensor, &type, &extent);
 }
 
+enum { CHUNK = 4096 /* elements that are converted at a time */ };
+
+static uint64_t chunk_at(const struct dpb_safetensor *tensor, uint64_t first)
+{
+    const uint64_t rest = elements_of(tensor) - first;
+    return rest < CHUNK ? rest : CHUNK;
+}
+
+/* Reads n elements, at most CHUNK, of a tensor that is of type `from`, and converts them. */
+static dpb_status read_chunk(const struct dpb_safetensors *file, const struct extent *extent,
+                             dpb_dtype from, uint64_t first, uint64_t n, dpb_dtype to, void *into)
+{
+    double raw[CHUNK]; /* of the largest type */
+    const size_t size = dpb_dtype_size(from);
+    DPB_TRY(read_at(file, raw, n * size, file->data + extent->begin + first * size));
+    dpb_vec.cast(to, into, from, raw, n);
+    return DPB_OK;
+}
+
 dpb_status dpb_safetensors_read(const struct dpb_safetensors *file,
                                 const struct dpb_safetensor *tensor)
 {
-    enum { CHUNK = 4096 }; /* elements */
-    double chunk[CHUNK];
+    double converted[CHUNK];
     dpb_dtype type = tensor->type, from = type;
-    uint64_t n_elements = elements_of(tensor);
     struct extent extent;
     DPB_TRY(find(file, tensor, &from, &extent));
-    uint64_t offset = file->data + extent.begin;
-    if (from == type)
-        return read_at(file, tensor->memory, extent.end - extent.begin, offset);
-    for (uint64_t i = 0; i < n_elements; i += CHUNK) {
-        uint64_t n = n_elements - i < CHUNK ? n_elements - i : CHUNK;
-        DPB_TRY(read_at(file, chunk, n * dpb_dtype_size(from), offset + i * dpb_dtype_size(from)));
-        convert(type, (char *)tensor->memory + i * dpb_dtype_size(type), from, chunk, n);
+    if (from == type && !tensor->transposed)
+        return read_at(file, tensor->memory, extent.end - extent.begin, file->data + extent.begin);
+    for (uint64_t i = 0, n; i < elements_of(tensor); i += n) {
+        n = chunk_at(tensor, i);
+        void *place = (char *)tensor->memory + i * dpb_dtype_size(type);
+        void *into = tensor->transposed ? converted : place;
+        DPB_TRY(read_chunk(file, &extent, from, i, n, type, into));
+        if (tensor->transposed)
+            move_transposed(tensor, i, n, converted, true);
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_safetensors_equal(const struct dpb_safetensors *file, const struct dpb_safetensor *a,
+                                 const struct dpb_safetensor *b, bool *equal)
+{
+    const struct dpb_safetensor *const both[2] = {a, b};
+    double values[2][CHUNK];
+    dpb_dtype types[2];
+    struct extent extents[2];
+    for (int k = 0; k < 2; k++)
+        DPB_TRY(find(file, both[k], &types[k], &extents[k]));
+    *equal = true;
+    for (uint64_t i = 0, n; i < elements_of(a) && *equal; i += n) {
+        n = chunk_at(a, i);
+        for (int k = 0; k < 2; k++)
+            DPB_TRY(read_chunk(file, &extents[k], types[k], i, n, DPB_FP64, values[k]));
+        *equal = memcmp(values[0], values[1], n * sizeof values[0][0]) == 0;
     }
     return DPB_OK;
 }

@@ -19,8 +19,9 @@ enum { DPB_SAFETENSORS_DIMS = 4, DPB_SAFETENSORS_PIECE = 1 << 20 /* bytes */ };
 /* A tensor and where it lies in memory. */
 struct dpb_safetensor {
     const char *name;
-    dpb_dtype type; /* DPB_FP32 or DPB_FP64 */
-    uint32_t n_dims, dims[DPB_SAFETENSORS_DIMS];
+    dpb_dtype type;                              /* DPB_FP32 or DPB_FP64 */
+    uint32_t n_dims, dims[DPB_SAFETENSORS_DIMS]; /* the file's */
+    bool transposed; /* of two dims: memory has the matrix the other way round */
     void *memory;
     /* Writing, where `memory` is NULL: gives the content piece by piece, in order. */
     dpb_status (*fetch)(void *context, void *piece, size_t bytes);
@@ -45,11 +46,14 @@ bool dpb_safetensors_fits(const struct dpb_safetensors *file, const struct dpb_s
 /* Calls `visit` with the name of each tensor. */
 void dpb_safetensors_visit(const struct dpb_safetensors *file,
                            void (*visit)(void *context, const char *name), void *context);
-/* The tensor is there, in F32 or F64, with this shape; else DPB_DATA. */
+/* The tensor is there, in F64, F32, F16 or BF16, with this shape; else DPB_DATA. */
 dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
                                  const struct dpb_safetensor *tensor);
 /* Checks and reads a tensor, converted to its type in memory. */
 dpb_status dpb_safetensors_read(const struct dpb_safetensors *file,
                                 const struct dpb_safetensor *tensor);
+/* Checks two tensors of one shape, and whether the file has the same numbers in both. */
+dpb_status dpb_safetensors_equal(const struct dpb_safetensors *file, const struct dpb_safetensor *a,
+                                 const struct dpb_safetensor *b, bool *equal);
 
 #endif

@@ -120,6 +120,7 @@ dpb_status dpb_graph_build(const char *name, const struct dpb_model_ops *model, 
     }
     builder.graph->name = own_name;
     builder.graph->nclass = nclass;
+    builder.graph->layout = model->layout;
 
     dpb_graph_builder_start(&builder, input);
     dpb_status status = model->build(options, &dpb_graph_builder_ops, &builder, nclass);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "checkpoint/layout.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
 #include "plan/estimate.h"
@@ -243,9 +244,19 @@ static dpb_status check_monitor(const struct dpb_experiment *experiment)
 static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const char *key = settings->checkpoint.at[0] ? "at" : "every";
+    const struct dpb_model_ops *model = experiment->plugins[DPB_PLUGIN_MODEL]->ops;
+    const struct dpb_file_layout *layout;
     char path[PATH_MAX];
-    if (!settings->checkpoint.save[0] && (settings->checkpoint.at[0] || settings->checkpoint.every))
+    if (!dpb_layout_find(model->layout, settings->checkpoint.layout, &layout))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "checkpoint", "layout",
+                               "checkpoint.layout = %s: model '%s' has no such layout; take "
+                               "dpbench%s%s",
+                               settings->checkpoint.layout, settings->model.name,
+                               model->layout ? " or " : "",
+                               model->layout ? model->layout->name : "");
+    const char *key = settings->checkpoint.at[0] ? "at" : layout ? "layout" : "every";
+    if (!settings->checkpoint.save[0] &&
+        (settings->checkpoint.at[0] || settings->checkpoint.every || layout))
         return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", key,
                                "checkpoint.%s without checkpoint.save: give the file that the "
                                "checkpoints are named after",

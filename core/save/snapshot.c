@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
 #include "exchange/access.h"
 #include "exchange/step.h"
 #include "graph/graph.h"
@@ -71,7 +72,8 @@ static dpb_status load_file(struct dpb_snapshot *snapshot, void *weights)
     struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
                                         .type = experiment->weight_type,
                                         .weights = weights,
-                                        .state = worker ? snapshot->statistics->running : NULL};
+                                        .state = worker ? snapshot->statistics->running : NULL,
+                                        .tells = dpb_world.rank == 0};
     bytes *= dpb_resumed_state(&experiment->settings, &checkpoint);
     if (bytes > 0 && snapshot->exchange->optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
@@ -137,6 +139,8 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
                                         .type = experiment->weight_type,
                                         .weights = (void *)(uintptr_t)weights,
                                         .state = state};
+    (void)dpb_layout_find(experiment->graph->layout, experiment->settings.checkpoint.layout,
+                          &checkpoint.layout); /* it was checked before the run */
     bytes *= dpb_optimizer_state_names(&experiment->settings.optimizer, checkpoint.optimizer_names);
     struct dpb_saved_tensors saved = {.n = 0};
     dpb_status status = DPB_OK;

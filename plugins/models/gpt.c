@@ -27,6 +27,25 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
+/* Of Hugging Face's files: layers of the kind Conv1D have their weights transposed, and the masks of
+ * attention are tensors. */
+static const struct dpb_file_layer layers[] = {
+    {"tokens", "wte", false},
+    {"positions", "wpe", false},
+    {"block#.norm1", "h.#.ln_1", false},
+    {"block#.qkv", "h.#.attn.c_attn", true},
+    {"block#.projection", "h.#.attn.c_proj", true},
+    {"block#.norm2", "h.#.ln_2", false},
+    {"block#.fc1", "h.#.mlp.c_fc", true},
+    {"block#.fc2", "h.#.mlp.c_proj", true},
+    {"norm", "ln_f", false},
+    {"head", "lm_head", false},
+    {NULL, "h.#.attn.bias", false},
+    {NULL, "h.#.attn.masked_bias", false},
+    {NULL, NULL, false},
+};
+static const struct dpb_file_layout layout = {"gpt2", "transformer.", layers};
+
 static void describe(const void *options, struct dpb_model_info *info)
 {
     const struct options *of = options;
@@ -83,7 +102,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
         (void)options;                                                                 \
         return build(&of, g, b, nclass);                                               \
     }                                                                                  \
-    MODEL(NAME, DESCRIBE, build_##NAME, .summary = TITLE, .next = NEXT)
+    MODEL_IN(NAME, DESCRIBE, build_##NAME, &layout, .summary = TITLE, .next = NEXT)
 
 GPT(gpt_tiny, 4, 4, 128, 64, describe_tiny, "a GPT of 0.8 million parameters for bytes of text",
     NULL)
@@ -92,7 +111,7 @@ GPT(gpt2_large, 36, 20, 1280, 1024, describe_gpt2, "GPT-2 large: 36 blocks of wi
 GPT(gpt2_medium, 24, 16, 1024, 1024, describe_gpt2, "GPT-2 medium: 24 blocks of width 1024",
     &gpt2_large)
 GPT(gpt2, 12, 12, 768, 1024, describe_gpt2, "GPT-2: 12 blocks of width 768", &gpt2_medium)
-MODEL(gpt, describe, build, .summary = "a GPT of any size", .options = option_table,
-      .options_size = sizeof(struct options), .next = &gpt2)
+MODEL_IN(gpt, describe, build, &layout, .summary = "a GPT of any size", .options = option_table,
+         .options_size = sizeof(struct options), .next = &gpt2)
 
 MODELS(gpt)

@@ -16,13 +16,17 @@
     }
 
 /* Defines NAME, the plugin of network NAME; members of struct dpb_plugin follow BUILD. */
-#define MODEL(NAME, DESCRIBE, BUILD, ...)                                                  \
-    static const struct dpb_model_ops NAME##_ops = {.describe = DESCRIBE, .build = BUILD}; \
-    static const struct dpb_plugin NAME = {                                                \
-        DPB_PLUGIN_HEAD(MODEL, NAME##_ops),                                                \
-        .name = #NAME,                                                                     \
-        .version = DPB_VERSION,                                                            \
-        __VA_ARGS__,                                                                       \
+#define MODEL(NAME, DESCRIBE, BUILD, ...) MODEL_IN(NAME, DESCRIBE, BUILD, NULL, __VA_ARGS__)
+
+/* The same of a network that others publish in files of LAYOUT, a struct dpb_file_layout. */
+#define MODEL_IN(NAME, DESCRIBE, BUILD, LAYOUT, ...)             \
+    static const struct dpb_model_ops NAME##_ops = {             \
+        .describe = DESCRIBE, .build = BUILD, .layout = LAYOUT}; \
+    static const struct dpb_plugin NAME = {                      \
+        DPB_PLUGIN_HEAD(MODEL, NAME##_ops),                      \
+        .name = #NAME,                                           \
+        .version = DPB_VERSION,                                  \
+        __VA_ARGS__,                                             \
     };
 
 /* Defines the entry of a file whose networks are FIRST and its successors (dpb_plugin.next). */

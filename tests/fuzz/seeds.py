@@ -195,6 +195,17 @@ def network(dtype, size, optimizer=False):
     return entries, bytes(at)
 
 
+def published(dtype, size, prefix, head=None):
+    """A file in a layout of others; `head`: the elements of the second copy of its tied weight."""
+    shapes = {"wte.weight": [2, 2], "h.0.fc.weight": [2, 2], "h.0.fc.bias": [2], "h.0.mask": [2]}
+    entries, data = {}, b""
+    for name, shape in (shapes | ({"head.weight": [2, 2]} if head is not None else {})).items():
+        bytes_ = head if name == "head.weight" else bytes(size * (4 if len(shape) == 2 else 2))
+        entries[prefix + name] = tensor(dtype, shape, len(data), len(data) + len(bytes_))
+        data += bytes_
+    return tensors(entries, data, {"format": "pt"})
+
+
 def safetensors():
     step = {"dpbench.step": "12", "dpbench.epoch": "1", "dpbench.samples": "1200"}
     return {
@@ -202,6 +213,11 @@ def safetensors():
         "double": tensors(*network("F64", 8)),
         "training": tensors(*network("F32", 4, True), step),
         "progress": tensors(*network("F32", 4, True), {"dpbench.step": "-99999999999999999999"}),
+        "published": published("BF16", 2, "module.net.", bytes(8)),
+        "half": published("F16", 2, ""),
+        "differs": published("F32", 4, "net.", b"\x01" * 16),
+        "twice": tensors({"wte.weight": tensor("F32", [2], 0, 8), "net.wte.weight": tensor("F32", [2], 8, 16)},
+                         bytes(16)),
         "scalar": tensors({"x": tensor("F32", [], 0, 4), "y": tensor("BF16", [2], 4, 8)}, bytes(8)),
         "overlap": tensors({"x": tensor("F32", [2], 0, 8), "y": tensor("F32", [2], 4, 12)}, bytes(12)),
         "huge": struct.pack("<Q", MASK) + b"{}",
@@ -535,7 +551,7 @@ ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifa
 # Those that a target uses to its end; replay.c sees to it.
 GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "lists", "length", "published"], "result": ["one", "deep", "sweep", "measured", "rows"],
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"], "tokens": ["llmc", "llmc32", "bytes", "uint16"],
-        "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
+        "safetensors": ["weights", "double", "training", "published", "half"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
         "store": ["meet", "two", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],

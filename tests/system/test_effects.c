@@ -191,6 +191,7 @@ static const struct effect effects[] = {
 static const struct {
     const char *option, *test;
 } elsewhere[] = {
+    {"checkpoint.layout", "gpt2.py"},
     {"checkpoint.partial", "test_contracts"},
     {"comm.ack_timeout", "rdma_vm.sh"},
     {"comm.algo", "test_nccl"},

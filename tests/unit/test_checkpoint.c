@@ -216,6 +216,83 @@ TEST(test_tied)
     check_load(&f);
 }
 
+/* ---- the layout of others ------------------------------------------------------------------ */
+
+static const struct dpb_file_layer layers[] = {{"conv", "a.conv", false},
+                                               {"bn", "a.bn", false},
+                                               {"fc", "a.fc", true},
+                                               {NULL, "a.#.mask", false},
+                                               {NULL, NULL, false}};
+static const struct dpb_file_layout published = {"published", "net.", layers};
+
+/* Replaces the fixture's graph by one of the same network with a layout. */
+static void use_layout(struct fixture *f, const struct dpb_file_layout *layout)
+{
+    const struct dpb_model_ops model = {.build = build_net, .layout = layout};
+    struct dpb_graph *graph;
+    assert_int_equal(dpb_graph_build("net", &model, NULL, (struct dpb_shape){3, 3, 3}, 7, &graph),
+                     DPB_OK);
+    f->graph = own_graph(graph);
+}
+
+static dpb_status save_in(const struct fixture *f, const struct dpb_file_layout *layout)
+{
+    struct dpb_checkpoint checkpoint = checkpoint_of(f, f->weights, f->state);
+    checkpoint.layout = layout;
+    return dpb_checkpoint_save(f->path, &checkpoint, &(struct dpb_progress){0}, NULL);
+}
+
+TEST(test_another_layout)
+{
+    for (dpb_dtype type = DPB_FP64; type <= DPB_FP32; type++) {
+        struct fixture f;
+        fixture_open(&f, type);
+        use_layout(&f, &published);
+        assert_int_equal(save_in(&f, &published), DPB_OK);
+        check_load(&f);
+        size_t size;
+        const char *bytes = read_file(f.path, &size);
+        uint64_t length;
+        memcpy(&length, bytes, 8);
+        assert_non_null(memmem(bytes, size, "\"a.bn.running_mean\"", 19));
+        json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
+        const json_t *fc = json_object_get(header, "a.fc.weight");
+        json_int_t rows, columns, begin;
+        assert_int_equal(json_unpack((json_t *)(uintptr_t)fc, "{s:[I,I!], s:[I]}", "shape", &rows,
+                                     &columns, "data_offsets", &begin),
+                         0);
+        assert_true(rows == 45 && columns == 7);
+        const char *data = bytes + 8 + length + begin;
+        for (uint32_t i = 0; i < f.graph->n_tensors; i++)
+            for (size_t k = 0, at = f.graph->tensors[i].offset, n = dpb_dtype_size(type);
+                 strcmp(f.graph->tensors[i].name, "fc.weight") == 0 && k < 45 * 7; k++)
+                assert_memory_equal(data + k * n, (char *)f.weights + (at + k % 7 * 45 + k / 7) * n,
+                                    n);
+        save(&f, NULL); /* in its own */
+        check_load(&f);
+    }
+}
+
+/* A table without a node fails where it is used. */
+TEST(test_an_incomplete_layout)
+{
+    static const struct dpb_file_layer most[] = {
+        {"conv", "a.conv", false}, {"bn", "a.bn", false}, {NULL, NULL, false}};
+    static const struct dpb_file_layer wrong[] = {{"conv", "a.conv", true}, {NULL, NULL, false}};
+    const struct {
+        struct dpb_file_layout layout;
+        const char *node;
+    } rows[] = {{{"most", NULL, most}, "'fc'"}, {{"wrong", NULL, wrong}, "'conv'"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        fixture_open(&f, DPB_FP32);
+        use_layout(&f, &rows[i].layout);
+        assert_int_equal(save_in(&f, &rows[i].layout), DPB_UNSUPPORTED);
+        assert_non_null(strstr(dpb_first_error(NULL), rows[i].node));
+        assert_int_equal(count_files(&f, false), 0);
+    }
+}
+
 /* F32 read as fp64 is exact, and back; F64 is rounded. */
 TEST(test_conversion)
 {
@@ -368,7 +445,9 @@ TEST(test_refuses_wrong_headers)
         {"conv.weight", "shape", "[5,3,3,1.0]", "has shape"},
         {"conv.weight", "shape", "[]", "has shape []"},
         {"conv.weight", "shape", NULL, "has shape ?"},
-        {"bn.bias", "dtype", "\"BF16\"", "type 'BF16'"},
+        {"bn.bias", "dtype", "\"I32\"", "type 'I32'; F64, F32, F16 and BF16 are read"},
+        {"bn.bias", "dtype", "\"BF16\"", "has 20 bytes; its shape and type need 10"},
+        {"bn.bias", "dtype", "\"F16\"", "has 20 bytes; its shape and type need 10"},
         {"bn.bias", "dtype", "\"F64\"", "has 20 bytes; its shape and type need 40"},
         {"bn.bias", "dtype", "7", "type ''"},
         {"bn.bias", "data_offsets", "[0,20]", "but the one before it ends at"},
@@ -537,6 +616,63 @@ TEST(test_other_tensors)
         assert_true(dpb_warning_at(0, &code, &warning) == (i == 1));
         if (i == 1)
             assert_non_null(strstr(warning, "'head.weight'"));
+    }
+}
+
+/* The fixture's file with `prefix` before its names, and with F32 tensor `twice` of 7 zeros. */
+static void write_prefixed(const struct fixture *f, const char *prefix, const char *twice)
+{
+    size_t size;
+    char *bytes = read_file(f->path, &size), name[64];
+    uint64_t length;
+    memcpy(&length, bytes, 8);
+    const size_t n = size - 8 - length;
+    json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL)), *value;
+    json_t *prefixed = own_json(json_object());
+    const char *key;
+    json_object_foreach(header, key, value)
+    {
+        snprintf(name, sizeof name, "%s%s", key[0] == '_' ? "" : prefix, key);
+        json_object_set(prefixed, name, value);
+    }
+    if (twice)
+        json_object_set_new(prefixed, twice,
+                            json_pack("{s:s, s:[i], s:[I,I]}", "dtype", "F32", "shape", 7,
+                                      "data_offsets", (json_int_t)n, (json_int_t)n + 28));
+    char *longer = own_memory(calloc(1, n + 28), free);
+    assert_non_null(longer);
+    memcpy(longer, bytes + 8 + length, n);
+    char *text = own_memory(json_dumps(prefixed, JSON_COMPACT), free);
+    write_checkpoint(f->path, text, longer, twice ? n + 28 : n);
+}
+
+/* A prefix is no part of a name, and no tensor is there twice. */
+TEST(test_prefixes)
+{
+    static const struct {
+        const struct dpb_file_layout *layout;
+        const char *prefix, *twice, *refused;
+    } rows[] = {
+        {NULL, "module.", NULL, NULL},
+        {&published, "net.", NULL, NULL},
+        {&published, "module.", "module.net.a.3.mask", NULL},
+        {&published, "module.net.", NULL, NULL},
+        {NULL, "module.", "fc.bias", "has both 'module.fc.bias' and 'fc.bias'"},
+        {&published, "net.", "module.a.fc.bias", "both 'net.a.fc.bias' and 'module.a.fc.bias'"},
+        {NULL, "modul.", NULL, "has no tensor 'conv.weight'"},
+        {&published, "net.module.", NULL, "has no tensor"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f;
+        fixture_open(&f, DPB_FP32);
+        use_layout(&f, &published);
+        assert_int_equal(save_in(&f, rows[i].layout), DPB_OK);
+        write_prefixed(&f, rows[i].prefix, rows[i].twice);
+        if (rows[i].refused)
+            check_refused(&f, rows[i].refused);
+        else
+            check_load(&f);
+        assert_false(dpb_warning_at(0, &(const char *){0}, &(const char *){0}));
     }
 }
 

@@ -109,6 +109,8 @@ struct dpb_state {
     double keep_average;
 };
 
+struct dpb_file_layout;
+
 struct dpb_graph {
     const char *name; /* the model's */
     uint32_t nclass;
@@ -120,6 +122,7 @@ struct dpb_graph {
     uint64_t n_state_elements; /* of the state arena, likewise */
     uint64_t n_parameters;     /* trainable ones, without the gaps */
     uint64_t macs;             /* forward multiply-accumulates of one sample */
+    const struct dpb_file_layout *layout; /* the model's (model.h); or NULL */
 };
 
 /* The labels of a sample. */
