@@ -417,6 +417,8 @@ static dpb_status visit(const char *path, const struct dpb_checkpoint *checkpoin
     DPB_THEN(status, check(checkpoint, &source, progress, &n));
     if (status == DPB_OK && load)
         status = read_all(source.file, checkpoint, &source.tensors, n);
+    if (status == DPB_OK && checkpoint->has_optimizer)
+        *checkpoint->has_optimizer = n > source.tensors.n_model;
     if (status == DPB_OK && load)
         warn_of_others(&source);
     if (status == DPB_OK && load && checkpoint->tells)

@@ -44,7 +44,8 @@ struct dpb_checkpoint {
     void *optimizer; /* its state: array after array, each laid out as the weights */
     const char *optimizer_names[DPB_OPTIMIZER_STATES]; /* of the arrays, as "sum"; NULL: no more */
     const struct dpb_file_layout *layout;              /* saving: NULL: dpbench's own */
-    bool tells; /* loading: logs the layout and the prefix that the names have */
+    bool tells;          /* loading: logs the layout and the prefix that the names have */
+    bool *has_optimizer; /* loading: set to whether the file has the optimizer's state; or NULL */
     /* Saving: further tensors, whose names begin with DPB_CHECKPOINT_COMM. */
     const struct dpb_safetensor *more;
     uint32_t n_more;

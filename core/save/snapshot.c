@@ -67,13 +67,14 @@ static dpb_status check_finite(const struct dpb_experiment *experiment,
 static dpb_status load_file(struct dpb_snapshot *snapshot, void *weights)
 {
     const struct dpb_experiment *experiment = snapshot->exchange->experiment;
-    bool worker = dpb_world.role == DPB_WORKER;
+    bool worker = dpb_world.role == DPB_WORKER, has_optimizer = false;
     size_t bytes = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
     struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
                                         .type = experiment->weight_type,
                                         .weights = weights,
                                         .state = worker ? snapshot->statistics->running : NULL,
-                                        .tells = dpb_world.rank == 0};
+                                        .tells = dpb_world.rank == 0,
+                                        .has_optimizer = &has_optimizer};
     bytes *= dpb_resumed_state(&experiment->settings, &checkpoint);
     if (bytes > 0 && snapshot->exchange->optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
@@ -83,7 +84,7 @@ static dpb_status load_file(struct dpb_snapshot *snapshot, void *weights)
     dpb_status status = dpb_checkpoint_load(experiment->settings.checkpoint.load, &checkpoint);
     if (status == DPB_OK && experiment->settings.run.nan == DPB_NAN_STOP)
         status = check_finite(experiment, &checkpoint);
-    if (status == DPB_OK && checkpoint.optimizer)
+    if (status == DPB_OK && checkpoint.optimizer && has_optimizer) /* else it begins its own way */
         status = dpb_optimizer_load(snapshot->exchange->optimizer, checkpoint.optimizer,
                                     experiment->start.step - experiment->start.skipped_steps);
     dpb_release(checkpoint.optimizer, bytes);

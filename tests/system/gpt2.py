@@ -248,6 +248,13 @@ class Layout(unittest.TestCase):
                 self.assertEqual(rest["loss"], whole["loss"][2:])
             self.expect_same_bits(*read_weights("dpbench.safetensors"), *read_weights("gpt2.safetensors"))
 
+    def test_state_begins_as_without_a_file(self):
+        """RMSProp's mean square at 1."""
+        write_weights("w.safetensors", self.weights)
+        rule = ["checkpoint.load=w.safetensors", "optimizer.name=rmsprop", "optimizer.epsilon=0.1", "run.steps=3"]
+        (continued, _), (anew, _) = (self.run_it(*rule, f"checkpoint.resume={word}") for word in ("yes", "no"))
+        self.assertEqual(continued["loss"], anew["loss"])
+
     def expect_same_bits(self, about, ours, their_about, theirs):
         own = {"wte": "tokens", "wpe": "positions", "ln_f": "norm"}
         for i in range(BLOCKS):
