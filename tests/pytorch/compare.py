@@ -1,5 +1,6 @@
 """Compares the reference device with PyTorch in float64, model by model; then what both make of
-each other's checkpoints (continuation.py), and the codec powersgd with its hook (powersgd.py).
+each other's checkpoints (continuation.py) and of GPT-2's published layout (published.py), and the
+codec powersgd with its hook (powersgd.py).
 
 Each model runs one training pass on the device (dump.c). Then the same pass runs in PyTorch, twice:
 from the graph that core built, which checks the device; and, for some models, from a module written
@@ -16,6 +17,7 @@ import sys
 import continuation
 import text
 import powersgd
+import published
 import torch
 import torch.nn.functional as F
 from networks import GPT, LeNet, MobileNet, ResNet20, ResNet50, ResNeXt50, ViT
@@ -144,19 +146,19 @@ def run_node(dump, index, x, weight, bias, statistics):
     match node["op"]:
         case "input":
             return dump.input
-        case "conv":
+        case "convolution":
             if node["tied"]:
                 weight = weight[:, :, None, None]
             return F.conv2d(F.pad(x[0], node["pad"]), weight, bias, node["stride"],
                             groups=node["groups"])
-        case "batch_norm":
+        case "batch-norm":
             return batch_norm(x[0], weight, bias, node, statistics)
         case "relu":
             return F.relu(x[0])
-        case "max_pool":
+        case "max pool":
             padded = F.pad(x[0], node["pad"], value=-torch.inf)
             return F.max_pool2d(padded, node["kernel"], node["stride"])
-        case "mean_pool":
+        case "mean pool":
             return windowed_mean(x[0], node)
         case "dense":
             return F.linear(x[0].flatten(1), weight, bias)[:, :, None, None]
@@ -172,7 +174,7 @@ def run_node(dump, index, x, weight, bias, statistics):
             return shortcut(x[0], node)
         case "embedding":
             return F.embedding(x[0].long().flatten(1), weight).mT[:, :, None]
-        case "layer_norm":
+        case "layer-norm":
             y = F.layer_norm(x[0].movedim(1, -1), x[0].shape[1:2], weight, bias, node["epsilon"])
             return y.movedim(-1, 1)
         case "gelu":
@@ -184,7 +186,7 @@ def run_node(dump, index, x, weight, bias, statistics):
         case "prepend":
             token = weight[None, :, None].expand(len(x[0]), -1, 1)
             return torch.cat([token, x[0].flatten(2)], 2)[:, :, None]
-        case "softmax_loss":
+        case "softmax loss":
             logits = x[0].flatten(2)
             return F.cross_entropy(logits, dump.labels.view(len(logits), -1))
         case unknown:
@@ -304,6 +306,8 @@ def main():
         if not wanted or "powersgd" in wanted:
             count.run(f"powersgd, rank {rank}, {n_workers} workers",
                       powersgd.run_case(build, rank, n_workers))
+    if not wanted or "gpt2" in wanted:
+        count.run("gpt2, as published", published.run_case(build))
     print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped")
     return 1 if count.failed else 0
 

@@ -52,6 +52,13 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adagrad optimizer.learning_rate=0.01"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adamw optimizer.learning_rate=0.001"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=rmsprop optimizer.learning_rate=0.01"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=rmsprop optimizer.learning_rate=0.001 "
+                                 "optimizer.rms_decay=0.7 optimizer.momentum=0 optimizer.epsilon=0.01"),
+    Case("resnet20", ResNet20, "fp64", "run.batch=8 optimizer.name=lamb optimizer.learning_rate=0.01"),
+    Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=shm optimizer.name=lamb "
+                                 "optimizer.learning_rate=0.01 optimizer.beta1=0.8 "
+                                 "optimizer.beta2=0.95"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=0.5"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=50"),
     Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=ring_tcp optimizer.name=adam "
@@ -147,6 +154,52 @@ class Lars(torch.optim.Optimizer):
                 p.sub_(velocity)
 
 
+class RmsProp(torch.optim.Optimizer):
+    """Tieleman, Hinton 2012 in TensorFlow's form: the mean square begins at 1, epsilon is inside the
+    root, and the rate is in the velocity. PyTorch's is another."""
+
+    def __init__(self, groups, rate, kept, momentum, epsilon):
+        super().__init__(groups, {"rate": rate, "kept": kept, "momentum": momentum,
+                                  "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                square = self.state[p].setdefault("square_avg", torch.ones_like(p))
+                velocity = self.state[p].setdefault("velocity", torch.zeros_like(p))
+                g = p.grad + group["weight_decay"] * p
+                square.mul_(group["kept"]).add_((1 - group["kept"]) * g * g)
+                way = group["rate"] * g / (square + group["epsilon"]).sqrt()
+                velocity.mul_(group["momentum"]).add_(way)
+                p.sub_(velocity)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, Algorithm 2, but tensors without decay go Adam's way as it is, as BERT's do.
+    PyTorch has none."""
+
+    def __init__(self, groups, rate, betas, epsilon):
+        super().__init__(groups, {"rate": rate, "betas": betas, "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state, decay, ratio = self.state[p], group["weight_decay"], 1.0
+                first = state.setdefault("exp_avg", torch.zeros_like(p))
+                second = state.setdefault("exp_avg_sq", torch.zeros_like(p))
+                t = state["step"] = int(state.get("step", 0)) + 1
+                first.mul_(beta1).add_((1 - beta1) * p.grad)
+                second.mul_(beta2).add_((1 - beta2) * p.grad * p.grad)
+                root = (second / (1 - beta2**t)).sqrt() + group["epsilon"]
+                way = first / (1 - beta1**t) / root + decay * p
+                if decay and p.norm() > 0 and way.norm() > 0:
+                    ratio = p.norm() / way.norm()
+                p.sub_(group["rate"] * ratio * way)
+
+
 class Training:
     """A training in PyTorch with the settings of a dpbench result."""
 
@@ -163,15 +216,19 @@ class Training:
         groups = [{"params": decaying, "weight_decay": config["optimizer.weight_decay"]},
                   {"params": others, "weight_decay": 0}]
         rate, momentum = config["optimizer.learning_rate"], config["optimizer.momentum"]
-        if config["optimizer.name"] in ("adam", "adamw"):
+        betas = config["optimizer.beta1"], config["optimizer.beta2"]
+        epsilon = config["optimizer.epsilon"]
+        if config["optimizer.name"] in ("adam", "adamw", "lamb"):
             self.buffers_of = ["exp_avg", "exp_avg_sq"]
-            make = torch.optim.AdamW if config["optimizer.decoupled_decay"] else torch.optim.Adam
-            self.optimizer = make(groups, rate, (config["optimizer.beta1"],
-                                                 config["optimizer.beta2"]),
-                                  config["optimizer.epsilon"])
+            make = (Lamb if config["optimizer.name"] == "lamb" else torch.optim.AdamW
+                    if config["optimizer.decoupled_decay"] else torch.optim.Adam)
+            self.optimizer = make(groups, rate, betas, epsilon)
+        elif config["optimizer.name"] == "rmsprop":
+            self.buffers_of = ["square_avg", "velocity"]
+            self.optimizer = RmsProp(groups, rate, config["optimizer.rms_decay"], momentum, epsilon)
         elif config["optimizer.name"] == "adagrad":
             self.buffers_of = ["sum"]
-            self.optimizer = torch.optim.Adagrad(groups, rate, eps=config["optimizer.epsilon"])
+            self.optimizer = torch.optim.Adagrad(groups, rate, eps=epsilon)
         elif config["optimizer.name"] == "lars":
             self.buffers_of = ["velocity"]
             self.optimizer = Lars(groups, rate, momentum, config["optimizer.trust"])

@@ -19,6 +19,7 @@
 #include "base/options.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
+#include "lib/device/op_name.h"
 #include "plugin/plugins.h"
 #include "plan/experiment.h"
 
@@ -59,33 +60,13 @@ static json_t *index_json(uint32_t index)
 
 static json_t *node_json(const struct dpb_node *node)
 {
-    static const char *const op_name[DPB_OPS] = {[DPB_OP_INPUT] = "input",
-                                                 [DPB_OP_CONV] = "conv",
-                                                 [DPB_OP_BATCH_NORM] = "batch_norm",
-                                                 [DPB_OP_RELU] = "relu",
-                                                 [DPB_OP_MAX_POOL] = "max_pool",
-                                                 [DPB_OP_MEAN_POOL] = "mean_pool",
-                                                 [DPB_OP_DENSE] = "dense",
-                                                 [DPB_OP_ADD] = "add",
-                                                 [DPB_OP_CONCAT] = "concat",
-                                                 [DPB_OP_DROPOUT] = "dropout",
-                                                 [DPB_OP_LRN] = "lrn",
-                                                 [DPB_OP_SHORTCUT] = "shortcut",
-                                                 [DPB_OP_EMBEDDING] = "embedding",
-                                                 [DPB_OP_LAYER_NORM] = "layer_norm",
-                                                 [DPB_OP_GELU] = "gelu",
-                                                 [DPB_OP_ATTENTION] = "attention",
-                                                 [DPB_OP_POSITIONS] = "positions",
-                                                 [DPB_OP_PREPEND] = "prepend",
-                                                 [DPB_OP_TENSOR] = "tensor",
-                                                 [DPB_OP_SOFTMAX_LOSS] = "softmax_loss"};
     const struct dpb_window *v = &node->window;
     json_t *inputs = json_array();
     for (uint32_t k = 0; k < node->n_inputs; k++)
         json_array_append_new(inputs, json_integer(node->inputs[k]));
     return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i],s:[i,i,i,i],"
                      "s:i,s:i,s:b,s:b,s:b,s:f,s:i,s:f,s:f,s:f}",
-                     "op", op_name[node->op], "name", node->name, "inputs", inputs, "shape",
+                     "op", dpb_op_name(node->op), "name", node->name, "inputs", inputs, "shape",
                      shape_json(node->shape), "weight", index_json(node->weight), "bias",
                      index_json(node->bias), "mean", index_json(node->mean), "variance",
                      index_json(node->variance), "kernel", (int)v->kernel_h, (int)v->kernel_w,

@@ -250,3 +250,52 @@ class GPT(nn.Module):
             x = getattr(self, f"block{i}")(x)
         x = self.norm(x.flatten(2).mT)
         return (x @ self.tokens.weight.T).mT
+
+
+class Conv1D(nn.Module):
+    """A dense layer whose weight is [in, out]."""
+
+    def __init__(self, channels_in, channels):
+        super().__init__()
+        self.weight = nn.Parameter(0.2 * torch.randn(channels_in, channels))
+        self.bias = nn.Parameter(0.2 * torch.randn(channels))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class PublishedBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = nn.ModuleDict({"c_attn": Conv1D(width, 3 * width),
+                                   "c_proj": Conv1D(width, width)})
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.ModuleDict({"c_fc": Conv1D(width, 4 * width),
+                                  "c_proj": Conv1D(4 * width, width)})
+
+    def forward(self, x):
+        n, length, width = x.shape
+        y = self.attn["c_attn"](self.ln_1(x)).view(n, length, 3, self.heads, width // self.heads)
+        q, k, v = y.permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn["c_proj"](y.transpose(1, 2).reshape(n, length, width))
+        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
+
+
+class PublishedGPT2(nn.Module):
+    """GPT-2 with the names and dimensions that Hugging Face's files have."""
+
+    def __init__(self, nclass, layers, width, heads, context):
+        super().__init__()
+        self.wte = nn.Embedding(nclass, width)
+        self.wpe = nn.Embedding(context, width)
+        self.h = nn.ModuleList([PublishedBlock(width, heads) for _ in range(layers)])
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe.weight[: ids.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return self.ln_f(x) @ self.wte.weight.T
