@@ -2,7 +2,6 @@
 #include "plan/resume.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -24,106 +23,30 @@ uint32_t dpb_resumed_state(const struct dpb_settings *settings, struct dpb_check
 
 /* ---- the strategy's state ------------------------------------------------------------------ */
 
-static const char *comm_of(const struct dpb_experiment *experiment)
+dpb_status dpb_lost_tell(const struct dpb_experiment *experiment, const struct dpb_lost *lost,
+                         const char *what)
 {
-    return experiment->settings.comm.name;
-}
-
-struct dpb_safetensor dpb_saved_tensor(const struct dpb_experiment *experiment,
-                                       const struct dpb_saved_array *array, uint32_t rank,
-                                       char name[DPB_SAVED_NAME])
-{
-    int n = snprintf(name, DPB_SAVED_NAME, DPB_CHECKPOINT_COMM "%s.%s", comm_of(experiment),
-                     array->name);
-    if (!array->common && n < DPB_SAVED_NAME)
-        snprintf(name + n, DPB_SAVED_NAME - (size_t)n, ".%u", rank);
-    return (struct dpb_safetensor){.name = name,
-                                   .type = array->type,
-                                   .n_dims = 1,
-                                   .dims = {(uint32_t)array->n_elements},
-                                   .memory = array->memory};
-}
-
-/* comm.STRATEGY.ARRAY or comm.STRATEGY.ARRAY.RANK; false: another tensor's name. */
-struct saved_name {
-    char comm[64], array[64];
-    bool common;
-    uint32_t rank;
-};
-
-static bool parse(const char *name, struct saved_name *parsed)
-{
-    int n = sscanf(name, DPB_CHECKPOINT_COMM "%63[a-z0-9_].%63[a-z0-9_].%9u", parsed->comm,
-                   parsed->array, &parsed->rank);
-    parsed->common = n == 2;
-    return n >= 2;
-}
-
-static void count_ranks(void *context, const char *name)
-{
-    struct dpb_lost *lost = context;
-    struct saved_name parsed;
-    if (!parse(name, &parsed) || strcmp(parsed.comm, comm_of(lost->experiment)) != 0)
-        return;
-    lost->n_own++;
-    if (!parsed.common && parsed.rank >= lost->n_ranks)
-        lost->n_ranks = parsed.rank + 1;
-}
-
-static bool keeps(const struct dpb_lost *lost, const struct saved_name *parsed)
-{
-    if (strcmp(parsed->comm, comm_of(lost->experiment)) != 0 ||
-        (!parsed->common && lost->n_ranks != lost->experiment->n_workers))
-        return false;
-    bool listed = !lost->saved;
-    for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++) {
-        const struct dpb_saved_array *array = &lost->saved->arrays[i];
-        char name[DPB_SAVED_NAME];
-        const struct dpb_safetensor tensor =
-            dpb_saved_tensor(lost->experiment, array, parsed->rank, name);
-        listed =
-            listed || (strcmp(array->name, parsed->array) == 0 && array->common == parsed->common &&
-                       dpb_safetensors_fits(lost->file, &tensor));
-    }
-    return listed;
-}
-
-static void count_lost(void *context, const char *name)
-{
-    struct dpb_lost *lost = context;
-    struct saved_name parsed;
-    if (parse(name, &parsed) && !keeps(lost, &parsed) && lost->n++ == 0)
-        snprintf(lost->first, sizeof lost->first, "%s", name);
-}
-
-void dpb_lost_look(struct dpb_lost *lost)
-{
-    dpb_safetensors_visit(lost->file, count_ranks, lost);
-    dpb_safetensors_visit(lost->file, count_lost, lost);
-}
-
-dpb_status dpb_lost_tell(const struct dpb_lost *lost, const char *what)
-{
-    const struct dpb_settings *settings = &lost->experiment->settings;
+    const struct dpb_settings *settings = &experiment->settings;
     if (!settings->checkpoint.partial)
         return dpb_fail(DPB_USAGE,
                         "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u "
                         "workers cannot keep: continue with the strategy, options and workers it "
                         "was saved with, or without this state by checkpoint.partial=yes",
-                        settings->checkpoint.load, what, lost->first, lost->n - 1,
-                        comm_of(lost->experiment), lost->experiment->n_workers);
+                        settings->checkpoint.load, what, lost->first, lost->n - 1, lost->comm,
+                        lost->n_workers);
     if (dpb_world.rank == 0)
         dpb_warn("state_not_kept",
                  "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u workers "
                  "cannot keep; they begin anew from the model (checkpoint.partial=yes)",
-                 settings->checkpoint.load, what, lost->first, lost->n - 1,
-                 comm_of(lost->experiment), lost->experiment->n_workers);
+                 settings->checkpoint.load, what, lost->first, lost->n - 1, lost->comm,
+                 lost->n_workers);
     return DPB_OK;
 }
 
 static dpb_status check_saved(const struct dpb_experiment *experiment)
 {
-    struct dpb_lost lost = {.experiment = experiment};
+    struct dpb_lost lost = {.comm = experiment->settings.comm.name,
+                            .n_workers = experiment->n_workers};
     struct dpb_safetensors *file;
     if (!dpb_resumes(&experiment->settings) || experiment->settings.checkpoint.partial)
         return DPB_OK;
@@ -131,7 +54,7 @@ static dpb_status check_saved(const struct dpb_experiment *experiment)
     lost.file = file;
     dpb_lost_look(&lost);
     dpb_safetensors_close(file);
-    return lost.n > 0 ? dpb_lost_tell(&lost, "it has") : DPB_OK;
+    return lost.n > 0 ? dpb_lost_tell(experiment, &lost, "it has") : DPB_OK;
 }
 
 /* ---- all of a file ------------------------------------------------------------------------- */

@@ -124,7 +124,8 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
             struct dpb_saved_source *source = &tensors->sources[tensors->n];
             struct dpb_safetensor *tensor = &tensors->tensors[tensors->n++];
             source->rank = rank;
-            *tensor = dpb_saved_tensor(exchange->experiment, &saved.arrays[i], rank, source->name);
+            *tensor = dpb_saved_tensor(comm_of(exchange->experiment), &saved.arrays[i], rank,
+                                       source->name);
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
@@ -182,8 +183,8 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
         const struct dpb_saved_array *array = &saved->arrays[i];
         char name[DPB_SAVED_NAME];
         const struct dpb_safetensor tensor =
-            dpb_saved_tensor(exchange->experiment, array, dpb_world.rank, name);
-        if (!array->common && missing->n_ranks != missing->experiment->n_workers)
+            dpb_saved_tensor(comm_of(exchange->experiment), array, dpb_world.rank, name);
+        if (!array->common && missing->n_ranks != missing->n_workers)
             continue; /* reported as lost */
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
@@ -202,14 +203,18 @@ dpb_status dpb_saved_load(struct dpb_exchange *exchange)
         return DPB_OK;
     DPB_TRY(dpb_saved_list(exchange, &saved));
     DPB_TRY(dpb_safetensors_open(experiment->settings.checkpoint.load, &file));
-    struct dpb_lost lost = {.experiment = experiment, .file = file, .saved = &saved};
+    struct dpb_lost lost = {.comm = comm_of(experiment),
+                            .n_workers = experiment->n_workers,
+                            .file = file,
+                            .saved = &saved};
+    struct dpb_lost missing = lost;
     dpb_lost_look(&lost);
-    struct dpb_lost missing = {.experiment = experiment, .n_ranks = lost.n_ranks};
-    dpb_status status = lost.n > 0 ? dpb_lost_tell(&lost, "it has") : DPB_OK;
+    missing.n_ranks = lost.n_ranks;
+    dpb_status status = lost.n > 0 ? dpb_lost_tell(experiment, &lost, "it has") : DPB_OK;
     if (status == DPB_OK && lost.n_own > 0)
         status = read_arrays(exchange, file, &saved, &missing);
     if (status == DPB_OK && missing.n > 0)
-        status = dpb_lost_tell(&missing, "it lacks");
+        status = dpb_lost_tell(experiment, &missing, "it lacks");
     dpb_safetensors_close(file);
     return status;
 }
