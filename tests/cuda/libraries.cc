@@ -26,10 +26,6 @@ cudnnDataType_t element_type(cudaDataType_t type)
                                 : CUDNN_DATA_FLOAT;
 }
 
-bool plain(const void *alpha, const void *beta)
-{
-    return *static_cast<const float *>(alpha) == 1.0f && *static_cast<const float *>(beta) == 0.0f;
-}
 } // namespace
 
 extern "C" {
@@ -88,6 +84,11 @@ struct layout {
     cudaDataType_t type;
     uint64_t rows, columns;
     int64_t ld;
+    int32_t products = 1;
+    int64_t stride = 0; /* elements from a product's matrix to the next */
+};
+struct preference { /* alignments of operands in bytes, to which an algorithm holds the caller */
+    uint32_t a, b, c;
 };
 /* What is offered takes more and more room; the third, as it turns out, cannot be had. */
 enum { GEMM_BYTES = 5000, MAGIC = 4711, OFFERED = 5, NOT_TO_BE_HAD = 2 };
@@ -109,6 +110,26 @@ float element(const layout &m, const void *data, cublasOperation_t op, uint64_t 
                              : load(m, data, column * (size_t)m.ld + row);
 }
 
+/* The matrix of one of the products. */
+const void *part(const layout &m, const void *data, int32_t product)
+{
+    const size_t size = m.type == CUDA_R_32F ? 4 : 2;
+    return static_cast<const char *>(data) + (size_t)(product * m.stride) * size;
+}
+
+bool is_aligned(const layout &m, const void *data, uint32_t bytes)
+{
+    return (uintptr_t)data % bytes == 0 && (uintptr_t)part(m, data, m.products - 1) % bytes == 0;
+}
+
+/* Columns do not overlap; products' results do not either. */
+bool is_layout(const layout &m, bool is_result)
+{
+    return m.ld >= (int64_t)m.rows && m.products > 0 &&
+           (m.products == 1 || !is_result ||
+            m.stride >= m.ld * (int64_t)(m.columns - 1) + (int64_t)m.rows);
+}
+
 uint64_t rows_of(const layout &m, cublasOperation_t op)
 {
     return op == CUBLAS_OP_T ? m.columns : m.rows;
@@ -120,7 +141,7 @@ uint64_t columns_of(const layout &m, cublasOperation_t op)
 }
 
 void multiply(const matmul_desc &by, const layout &a, const void *a_data, const layout &b,
-              const void *b_data, const layout &c, void *c_data)
+              const void *b_data, float beta, const layout &c, void *c_data)
 {
     const uint64_t k = columns_of(a, by.a);
     const bool cut = by.tf32 && a.type == CUDA_R_32F;
@@ -133,10 +154,11 @@ void multiply(const matmul_desc &by, const layout &a, const void *a_data, const 
         for (uint64_t i = 0; i < k; i++)
             of_column[i] = value(element(b, b_data, by.b, i, column));
         for (uint64_t row = 0; row < c.rows; row++) {
-            double sum = 0;
+            const size_t at = column * (size_t)c.ld + row;
+            double sum = beta == 0.0f ? 0 : (double)load(c, c_data, at);
             for (uint64_t i = 0; i < k; i++)
                 sum += rows[row * k + i] * of_column[i];
-            store(element_type(c.type), c_data, column * (size_t)c.ld + row, sum);
+            store(element_type(c.type), c_data, at, sum);
         }
     }
 }
@@ -201,7 +223,21 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *made, cudaDataType type,
                                           uint64_t rows, uint64_t columns, int64_t ld)
 {
-    *made = reinterpret_cast<cublasLtMatrixLayout_t>(new layout{type, rows, columns, ld});
+    *made = reinterpret_cast<cublasLtMatrixLayout_t>(new layout{type, rows, columns, ld, 1, 0});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t made,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t bytes)
+{
+    layout *to = as<cublasLtMatrixLayout_t, layout>(made);
+    if (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof to->products)
+        memcpy(&to->products, value, bytes);
+    else if (which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof to->stride)
+        memcpy(&to->stride, value, bytes);
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -213,20 +249,27 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t made)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *made)
 {
-    *made = reinterpret_cast<cublasLtMatmulPreference_t>(new int(0));
+    *made = reinterpret_cast<cublasLtMatmulPreference_t>(new preference{16, 16, 16});
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t made)
 {
-    delete as<cublasLtMatmulPreference_t, int>(made);
+    delete as<cublasLtMatmulPreference_t, preference>(made);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t,
-                                                    const void *, size_t)
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t made,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void *value, size_t bytes)
 {
+    preference *to = as<cublasLtMatmulPreference_t, preference>(made);
+    uint32_t *const alignment = which == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES   ? &to->a
+                                : which == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES ? &to->b
+                                : which == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES ? &to->c
+                                                                                      : nullptr;
+    if (alignment && bytes == sizeof *alignment)
+        memcpy(alignment, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -234,7 +277,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t a_desc,
                                               cublasLtMatrixLayout_t b_desc,
                                               cublasLtMatrixLayout_t c_desc, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t, int most,
+                                              cublasLtMatmulPreference_t preferred, int most,
                                               cublasLtMatmulHeuristicResult_t *found, int *n)
 {
     const matmul_desc by = *as<cublasLtMatmulDesc_t, matmul_desc>(desc);
@@ -242,12 +285,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const layout b = *as<cublasLtMatrixLayout_t, layout>(b_desc);
     const layout c = *as<cublasLtMatrixLayout_t, layout>(c_desc);
     bool fits = rows_of(a, by.a) == c.rows && columns_of(b, by.b) == c.columns &&
-                columns_of(a, by.a) == rows_of(b, by.b) && a.type == b.type;
+                columns_of(a, by.a) == rows_of(b, by.b) && a.type == b.type &&
+                is_layout(a, false) && is_layout(b, false) && is_layout(c, true) &&
+                a.products == c.products && b.products == c.products;
+    const preference aligned = *as<cublasLtMatmulPreference_t, preference>(preferred);
     *n = fits ? std::min<int>(most, OFFERED) : 0;
     for (int i = 0; i < *n; i++) {
         memset(&found[i], 0, sizeof *found);
         found[i].algo.data[0] = MAGIC;
         found[i].algo.data[1] = (uint64_t)i;
+        memcpy(&found[i].algo.data[2], &aligned, sizeof aligned);
         found[i].workspaceSize = (size_t)GEMM_BYTES * (i + 1);
         found[i].state = i == NOT_TO_BE_HAD ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
     }
@@ -266,14 +313,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const layout b = *as<cublasLtMatrixLayout_t, layout>(b_desc);
     const layout c = *as<cublasLtMatrixLayout_t, layout>(c_desc);
     const uint64_t rank = algorithm->data[1];
+    const float factor = *static_cast<const float *>(beta);
+    preference aligned;
+    memcpy(&aligned, &algorithm->data[2], sizeof aligned);
     if (algorithm->data[0] != MAGIC || rank == NOT_TO_BE_HAD || !workspace ||
-        bytes < GEMM_BYTES * (rank + 1) || c_data != d_data || !plain(alpha, beta))
+        bytes < GEMM_BYTES * (rank + 1) || c_data != d_data ||
+        *static_cast<const float *>(alpha) != 1.0f || (factor != 0.0f && factor != 1.0f) ||
+        !is_aligned(a, a_data, aligned.a) || !is_aligned(b, b_data, aligned.b) ||
+        !is_aligned(c, d_data, aligned.c))
         return CUBLAS_STATUS_INVALID_VALUE;
     stand_in_enqueue(stream, [=] {
         if (rank != 3)
             stand_in_dawdle("product");
         memset(workspace, 0xff, bytes);
-        multiply(by, a, a_data, b, b_data, c, d_data);
+        for (int32_t i = 0; i < c.products; i++)
+            multiply(by, a, part(a, a_data, i), b, part(b, b_data, i), factor, c,
+                     const_cast<void *>(part(c, d_data, i)));
     });
     return CUBLAS_STATUS_SUCCESS;
 }

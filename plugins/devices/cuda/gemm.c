@@ -1,5 +1,5 @@
 /*
- * gemm.c - products of matrices by cuBLASLt: dense layers.
+ * gemm.c - products of matrices by cuBLASLt: dense layers, and attention's.
  *
  * Sums are made in fp32, of products of tf32's mantissas if this is the precision. So are partial
  * sums of a split product, in an order that does not vary. tuning.c takes the fastest of cuBLASLt's
@@ -22,6 +22,24 @@ static cudaDataType_t data_type(enum cuda_type type)
     return types[type];
 }
 
+/* A matrix of `rows` and `columns` as it lies in memory; as many as there are products. */
+static dpb_status lay_out(const struct program *p, const struct dpb_node *node, cudaDataType_t type,
+                          uint64_t rows, uint64_t columns, const struct gemm_operand *operand,
+                          uint32_t products, cublasLtMatrixLayout_t *layout)
+{
+    const int32_t count = (int32_t)products;
+    const int64_t column = (int64_t)(operand->column ? operand->column : rows);
+    const int64_t stride = (int64_t)operand->stride;
+    TRY_BLAS(cublasLtMatrixLayoutCreate(layout, type, rows, columns, column));
+    if (count == 0)
+        return DPB_OK;
+    TRY_BLAS(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof count));
+    TRY_BLAS(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &stride, sizeof stride));
+    return DPB_OK;
+}
+
 static dpb_status describe(const struct program *p, const struct dpb_node *node,
                            const struct gemm_shape *shape, struct gemm *gemm)
 {
@@ -37,11 +55,10 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
     TRY_BLAS(cublasLtMatmulDescCreate(&gemm->desc, compute, CUDA_R_32F));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
-    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->a, type, a_rows, a_columns, (int64_t)a_rows));
-    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->b, type, b_rows, b_columns, (int64_t)b_rows));
-    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->c, data_type(shape->c_type), shape->m, shape->n,
-                                        (int64_t)shape->m));
-    return DPB_OK;
+    const uint32_t n = shape->products;
+    DPB_TRY(lay_out(p, node, type, a_rows, a_columns, &shape->a, n, &gemm->a));
+    DPB_TRY(lay_out(p, node, type, b_rows, b_columns, &shape->b, n, &gemm->b));
+    return lay_out(p, node, data_type(shape->c_type), shape->m, shape->n, &shape->c, n, &gemm->c);
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
@@ -64,15 +81,20 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
     return status;
 }
 
-/* The key of a product in the file of tuning.c. */
+/* The key of a product in the file of tuning.c. Only single products are tuned. */
 static void write_key(const struct program *p, const struct gemm_shape *shape,
                       char key[TUNING_KEY_BYTES])
 {
-    snprintf(key, TUNING_KEY_BYTES, "%s\t%zu\tproduct %s m%llu n%llu k%llu %c%c%s", p->device->name,
-             cublasLtGetVersion(), dpb_precision_name(p->args.precision),
+    char gaps[80] = "";
+    if (shape->a.column || shape->b.column || shape->c.column)
+        snprintf(gaps, sizeof gaps, " columns of %llu,%llu,%llu",
+                 (unsigned long long)shape->a.column, (unsigned long long)shape->b.column,
+                 (unsigned long long)shape->c.column);
+    snprintf(key, TUNING_KEY_BYTES, "%s\t%zu\tproduct %s m%llu n%llu k%llu %c%c%s%s",
+             p->device->name, cublasLtGetVersion(), dpb_precision_name(p->args.precision),
              (unsigned long long)shape->m, (unsigned long long)shape->n,
              (unsigned long long)shape->k, shape->transpose_a ? 'T' : 'N',
-             shape->transpose_b ? 'T' : 'N', shape->c_type == TYPE_FP32 ? " to fp32" : "");
+             shape->transpose_b ? 'T' : 'N', shape->c_type == TYPE_FP32 ? " to fp32" : "", gaps);
 }
 
 static void keep_choices(struct gemm *gemm, const cublasLtMatmulHeuristicResult_t *found, int n)
@@ -109,6 +131,7 @@ dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
     if (!made)
         return cuda_no_memory();
     *gemm = made; /* the program owns and closes it */
+    made->adds = shape->adds;
     if (cuda_is_counted(p))
         return DPB_OK;
     write_key(p, shape, made->key);
@@ -142,9 +165,9 @@ void cuda_gemm_close(struct gemm *gemm)
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c)
 {
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f, beta = gemm->adds ? 1.0f : 0.0f;
     const struct gemm_choice *by = &gemm->choices[gemm->taken];
-    TRY_BLAS(cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
+    TRY_BLAS(cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &beta, c,
                             gemm->c, c, gemm->c, &by->algorithm, p->scratch, by->workspace,
                             p->device->stream));
     return DPB_OK;

@@ -46,7 +46,7 @@ static inline bool cuda_is_framed(const struct frame *frame)
     return frame->outer.h != frame->inner.h || frame->outer.w != frame->inner.w;
 }
 
-/* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
+/* Products of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
  * n). */
 enum { GEMM_CHOICES = 8 };
 struct gemm_choice {
@@ -60,6 +60,7 @@ struct gemm {
     struct gemm_choice choices[GEMM_CHOICES];
     uint32_t n;
     int taken; /* index into choices */
+    bool adds; /* to the content of C */
     char key[TUNING_KEY_BYTES];
 };
 
@@ -75,11 +76,19 @@ dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, e
                          const void *a, const void *b, void *to);
 void cuda_plans_close(struct conv_plans *all); /* a list; accepts NULL */
 
+/* How an operand lies in memory, in elements. */
+struct gemm_operand {
+    uint64_t column; /* from a column to the next; 0: no gaps */
+    uint64_t stride; /* from a product's operand to the next product's */
+};
 /* Sizes and which of the operands are transposed; c_type: of C. */
 struct gemm_shape {
     uint64_t m, n, k;
     bool transpose_a, transpose_b;
     enum cuda_type c_type;
+    struct gemm_operand a, b, c;
+    uint32_t products; /* of this shape, in one call; 0: one */
+    bool adds;         /* to the content of C */
 };
 /* The most scratch that cuBLASLt may use. cuBLASLt would use more only for large products on the
  * newest GPUs. */
