@@ -52,7 +52,7 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
         cuda_mirror_plan(p, (void *)(uintptr_t)core->state, graph->n_state_elements, &p->state));
     DPB_TRY(cuda_mirror_plan(p, core->statistics, graph->n_state_elements, &p->statistics));
     DPB_TRY(cuda_tensor(p, n * dpb_sample_bytes(p->args.format), &p->samples));
-    DPB_TRY(cuda_tensor(p, n * sizeof(int32_t), &p->labels));
+    DPB_TRY(cuda_tensor(p, cuda_labels(p) * sizeof(int32_t), &p->labels));
     DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->numbers));
     DPB_TRY(cuda_tensor(p, sizeof(struct pass_words), &p->words));
     DPB_TRY(cuda_tensor(p, graph->n_nodes * sizeof(struct packing), &p->packings));
@@ -162,11 +162,11 @@ static dpb_status bind_control(struct program *p)
     CUDA_TRY(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
     p->control = memory;
     memset(memory, 0, bytes);
-    bytes = p->samples->place.bytes +
-            p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers);
+    bytes = p->samples->place.bytes + cuda_labels(p) * sizeof *p->pinned_labels +
+            p->args.batch * sizeof *p->pinned_numbers;
     CUDA_TRY(cudaHostAlloc(&p->pinned_samples, bytes, cudaHostAllocPortable));
     p->pinned_labels = (int32_t *)((char *)p->pinned_samples + p->samples->place.bytes);
-    p->pinned_numbers = (uint32_t *)(p->pinned_labels + p->args.batch);
+    p->pinned_numbers = (uint32_t *)(p->pinned_labels + cuda_labels(p));
     return DPB_OK;
 }
 
@@ -339,7 +339,8 @@ uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *
     const uint64_t arenas = args->on_device ? 0 : (args->training ? 2 : 1) * graph->n_elements;
     (void)options;
     return sizeof(float) * (arenas + 2 * graph->n_state_elements) +
-           args->batch * (sizeof(int32_t) + sizeof(uint32_t)) + sizeof(struct control);
+           args->batch * (dpb_graph_labels(graph) * sizeof(int32_t) + sizeof(uint32_t)) +
+           sizeof(struct control);
 }
 
 static dpb_status check_args(const struct dpb_compile_args *args)
@@ -417,11 +418,12 @@ static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
 
 static dpb_status inspect_loss(const struct program *p, double *activation, double *gradient)
 {
-    for (uint32_t i = 0; gradient && i < p->args.batch; i++)
-        gradient[i] = p->loss_scale / p->args.batch;
+    const size_t n = cuda_labels(p);
+    for (size_t i = 0; gradient && i < n; i++)
+        gradient[i] = p->loss_scale / (double)n;
     if (!activation)
         return DPB_OK;
-    return copy_now(p, activation, p->sample_loss->data, p->args.batch * sizeof(double));
+    return copy_now(p, activation, p->label_loss->data, n * sizeof(double));
 }
 
 dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient)
@@ -430,6 +432,7 @@ dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double
     DPB_TRY(dpb_refuse_inspect(cuda_host, "cuda", &p->args, node));
     const struct dpb_node *what = &p->graph->nodes[node];
     const struct node_plan *plan = &p->nodes[node];
+    const struct dpb_shape stored = cuda_stored_shape(p, what);
     DPB_TRY(cuda_check(p, what, "cudaSetDevice", cudaSetDevice(p->device->id)));
     if (what->op == DPB_OP_SOFTMAX_LOSS)
         return inspect_loss(p, activation, gradient);
@@ -438,7 +441,6 @@ dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double
     if (gradient && !plan->gradient)
         return dpb_refuse_hidden(cuda_host, "cuda", "gradient", what);
     if (activation)
-        DPB_TRY(
-            copy_to_nchw(p, what->shape, cuda_stored_shape(p, what), plan->activation, activation));
-    return gradient ? copy_to_nchw(p, what->shape, what->shape, plan->gradient, gradient) : DPB_OK;
+        DPB_TRY(copy_to_nchw(p, what->shape, stored, plan->activation, activation));
+    return gradient ? copy_to_nchw(p, what->shape, stored, plan->gradient, gradient) : DPB_OK;
 }

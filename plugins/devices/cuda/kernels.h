@@ -254,9 +254,10 @@ void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lr
 
 struct loss {
     const int32_t *labels;
-    double *log_sum, *sample_loss; /* by sample */
-    uint32_t *label_rank;          /* by sample: how many logits are larger than the label's */
-    uint32_t n, classes;
+    double *log_sum, *label_loss; /* by label */
+    uint32_t *label_rank;         /* by label: how many logits are larger than the label's */
+    uint32_t n, in_sample;        /* labels: of all samples, of one */
+    uint32_t classes, wide;       /* wide: from a label's logits to the next's */
     float smoothing;
 };
 /* In the host's memory, mapped. */
@@ -266,9 +267,10 @@ struct outcome_words {
 };
 void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
                        const void *logits);
-/* The members of struct dpb_outcome, of the first words->valid samples. */
+/* The members of struct dpb_outcome, of the labels of the first words->valid samples. */
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
                   struct outcome_words *outcome);
+/* dx lies as the logits do, and may be they. */
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
                                 const struct pass_words *words, const void *logits, void *dx);
 

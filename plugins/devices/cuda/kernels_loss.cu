@@ -1,38 +1,57 @@
 /*
- * kernels_loss.cu - softmax and cross-entropy: a block a sample, whose threads take turns of the
- * classes; the exponentials are fp32, their sum and what follows fp64.
+ * kernels_loss.cu - softmax and cross-entropy: a block a label, whose threads take turns of packs of
+ * classes; the exponentials are fp32, their sum and what follows fp64. A pack may reach into the gap
+ * behind the last class, which has any content.
  */
 #include "kernel.h"
 
 enum { LOSS_THREADS = 128 };
 
-template <typename T> __global__ void softmax_loss(loss by, const T *logits)
+/* The packs of a label's classes. */
+template <int N> static uint32_t packs_of(const loss &by)
+{
+    return (by.classes + N - 1) / N;
+}
+
+/* Calls each(class, logit) for this thread's classes. */
+template <typename T, int N, typename Each>
+static __device__ inline void for_classes(const T *logits, uint32_t packs, uint32_t classes,
+                                          Each each)
+{
+    for (uint32_t k = threadIdx.x; k < packs; k += LOSS_THREADS) {
+        const pack<T, N> values = load_pack<T, N>(logits, k);
+        UNROLLED
+        for (int i = 0; i < N; i++)
+            if (k * N + i < classes)
+                each(k * N + i, to_fp32(values.at[i]));
+    }
+}
+
+template <typename T, int N> __global__ void softmax_loss(loss by, const T *logits, uint32_t packs)
 {
     __shared__ float best[LOSS_THREADS];
     __shared__ uint32_t larger_part[LOSS_THREADS];
     __shared__ double part[LOSS_THREADS], logit_part[LOSS_THREADS];
     const index_t i = blockIdx.x;
-    const T *mine = logits + i * by.classes;
+    const T *mine = logits + i * by.wide;
     const uint32_t label = (uint32_t)by.labels[i];
     const float wanted = to_fp32(mine[label]);
     float largest = -INFINITY; /* a NaN is never larger: it shows in the sum */
     uint32_t larger = 0;
-    for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS) {
-        const float logit = to_fp32(mine[k]);
+    for_classes<T, N>(mine, packs, by.classes, [&](uint32_t k, float logit) {
         largest = logit > largest ? logit : largest;
         larger += k != label && !(logit < wanted || (logit == wanted && k > label));
-    }
+    });
     best[threadIdx.x] = largest;
     larger_part[threadIdx.x] = larger;
     __syncthreads();
     for (uint32_t k = 0; k < LOSS_THREADS; k++)
         largest = best[k] > largest ? best[k] : largest;
     double sum = 0.0, all = 0.0;
-    for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS) {
-        const float logit = to_fp32(mine[k]);
+    for_classes<T, N>(mine, packs, by.classes, [&](uint32_t, float logit) {
         sum += (double)expf(logit - largest);
         all += by.smoothing > 0.0f ? (double)logit : 0.0;
-    }
+    });
     part[threadIdx.x] = sum;
     logit_part[threadIdx.x] = all;
     __syncthreads();
@@ -48,7 +67,7 @@ template <typename T> __global__ void softmax_loss(loss by, const T *logits)
     const double log_sum = (double)largest + log(sum);
     by.log_sum[i] = log_sum;
     const double smoothing = (double)by.smoothing;
-    by.sample_loss[i] = log_sum - (1.0 - smoothing) * (double)wanted - smoothing / by.classes * all;
+    by.label_loss[i] = log_sum - (1.0 - smoothing) * (double)wanted - smoothing / by.classes * all;
     by.label_rank[i] = larger;
 }
 
@@ -56,32 +75,35 @@ void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct lo
                        const void *logits)
 {
     const dim3 blocks(loss->n);
-    BY_TYPE(type, LAUNCH_BLOCKS(softmax_loss<T>, blocks, LOSS_THREADS, stream, *loss,
-                                static_cast<const T *>(logits)));
+    BY_TYPE(type, BY_PACK(loss->wide,
+                          LAUNCH_BLOCKS((softmax_loss<T, N>), blocks, LOSS_THREADS, stream, *loss,
+                                        static_cast<const T *>(logits), packs_of<N>(*loss))));
 }
 
-/* Read by all threads, added up by one: the order of the sum is the samples'. */
+/* Each thread adds up its labels, then one the threads' sums: always in the same order. */
 __global__ void outcome_of(loss by, const pass_words *words, outcome_words *outcome)
 {
     __shared__ double losses[LOSS_THREADS];
-    __shared__ uint32_t rank[LOSS_THREADS];
-    const uint32_t valid = words->valid;
+    __shared__ uint32_t right[LOSS_THREADS], near[LOSS_THREADS];
+    const uint32_t valid = words->valid * by.in_sample;
     double total = 0.0;
     uint32_t correct = 0, in_top5 = 0;
-    for (uint32_t begin = 0; begin < valid; begin += LOSS_THREADS) {
-        const uint32_t mine = begin + threadIdx.x;
-        losses[threadIdx.x] = mine < valid ? by.sample_loss[mine] : 0.0;
-        rank[threadIdx.x] = mine < valid ? by.label_rank[mine] : 0;
-        __syncthreads();
-        for (uint32_t i = 0; threadIdx.x == 0 && i < LOSS_THREADS && begin + i < valid; i++) {
-            total += losses[i];
-            correct += rank[i] == 0;
-            in_top5 += rank[i] < 5;
-        }
-        __syncthreads();
+    for (uint32_t i = threadIdx.x; i < valid; i += LOSS_THREADS) {
+        total += by.label_loss[i];
+        correct += by.label_rank[i] == 0;
+        in_top5 += by.label_rank[i] < 5;
     }
+    losses[threadIdx.x] = total;
+    right[threadIdx.x] = correct;
+    near[threadIdx.x] = in_top5;
+    __syncthreads();
     if (threadIdx.x != 0)
         return;
+    for (uint32_t i = 1; i < LOSS_THREADS; i++) {
+        total += losses[i];
+        correct += right[i];
+        in_top5 += near[i];
+    }
     outcome->loss = total / valid;
     outcome->correct = correct;
     outcome->in_top5 = in_top5;
@@ -93,24 +115,31 @@ void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pas
     LAUNCH_BLOCKS(outcome_of, 1, LOSS_THREADS, stream, *loss, words, outcome);
 }
 
-template <typename T>
+template <typename T, int N>
 __global__ void softmax_loss_backward(loss by, const pass_words *words, const T *logits, T *dx,
-                                      index_t n)
+                                      uint32_t packs)
 {
-    const float share = by.smoothing / (float)by.classes;
-    for (EACH(k, n)) {
-        const index_t i = k / by.classes;
-        const uint32_t at = (uint32_t)(k % by.classes);
-        const float probability = expf((float)((double)to_fp32(logits[k]) - by.log_sum[i]));
-        const float wanted = share + (at == (uint32_t)by.labels[i] ? 1.0f - by.smoothing : 0.0f);
-        dx[k] = from_fp32<T>((probability - wanted) / (float)by.n * words->loss_scale);
+    const index_t i = blockIdx.x;
+    const uint32_t label = (uint32_t)by.labels[i];
+    const double log_sum = by.log_sum[i];
+    const float share = by.smoothing / (float)by.classes, scale = words->loss_scale;
+    for (uint32_t k = threadIdx.x; k < packs; k += LOSS_THREADS) {
+        pack<T, N> values = load_pack<T, N>(logits + i * by.wide, k);
+        UNROLLED
+        for (int j = 0; j < N; j++) {
+            const float probability = expf((float)((double)to_fp32(values.at[j]) - log_sum));
+            const float wanted = share + (k * N + j == label ? 1.0f - by.smoothing : 0.0f);
+            values.at[j] = from_fp32<T>((probability - wanted) / (float)by.n * scale);
+        }
+        store_pack(dx + i * by.wide, k, values);
     }
 }
 
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
                                 const struct pass_words *words, const void *logits, void *dx)
 {
-    const index_t n = (index_t)loss->n * loss->classes;
-    BY_TYPE(type, LAUNCH(softmax_loss_backward<T>, blocks_for(n), THREADS, stream, *loss, words,
-                         static_cast<const T *>(logits), static_cast<T *>(dx), n));
+    const dim3 blocks(loss->n);
+    BY_TYPE(type, BY_PACK(loss->wide, LAUNCH((softmax_loss_backward<T, N>), blocks, LOSS_THREADS,
+                                             stream, *loss, words, static_cast<const T *>(logits),
+                                             static_cast<T *>(dx), packs_of<N>(*loss))));
 }

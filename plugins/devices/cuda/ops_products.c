@@ -1,6 +1,7 @@
 /*
- * ops_products.c - convolutions (conv.c) and dense layers (gemm.c): weights are packed from core's
- * layout when they have changed, bias and ReLU follow in one kernel.
+ * ops_products.c - convolutions (conv.c) and dense layers (gemm.c), those of a sequence's positions,
+ * too: weights are packed from core's layout when they have changed, bias and ReLU follow in one
+ * kernel.
  */
 #include "ops.h"
 #include "products.h"
@@ -100,6 +101,8 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     const struct frame frame = cuda_conv_frame(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
+    if (cuda_multiplies_positions(p, node))
+        return cuda_dense_forward(p, node);
     DPB_TRY(cuda_conv_open(p, node, CONV_FORWARD));
     DPB_TRY(cuda_pack_weights_of(p, node));
     if (cuda_is_framed(&frame)) {
@@ -161,6 +164,8 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
+    if (cuda_multiplies_positions(p, node))
+        return cuda_dense_backward(p, node);
     DPB_TRY(cuda_conv_open(p, node, CONV_WEIGHTS));
     DPB_TRY(cuda_weight_gradient(p, node, p->type));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv,
@@ -174,9 +179,26 @@ dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 /* ---------------------------------------------------------------------------------------- dense */
 
 /*
- * By columns, as cuBLASLt has it: x is (features x batch), y is (outputs x batch), and the weights,
- * rows of features in core's eyes, are (features x outputs).
+ * By columns, as cuBLASLt has it: x is (features x rows), y is (outputs x rows), and the weights,
+ * rows of features in core's eyes, are (features x outputs). A row is a sample, or a position of
+ * one.
  */
+struct dense {
+    uint64_t features, outputs, rows;
+    struct gemm_operand y; /* has gaps if the activation has added channels */
+};
+
+static struct dense dense_of(const struct program *p, const struct dpb_node *node)
+{
+    const uint32_t wide = cuda_stored_shape(p, node).c;
+    return (struct dense){
+        .features = p->graph->tensors[node->weight].n_elements / node->shape.c,
+        .outputs = node->shape.c,
+        .rows = (uint64_t)p->args.batch * node->shape.h * node->shape.w,
+        .y = {.column = wide == node->shape.c ? 0 : wide},
+    };
+}
+
 static dpb_status open_gemm(struct program *p, const struct dpb_node *node, enum conv_call call,
                             const struct gemm_shape *shape)
 {
@@ -200,11 +222,13 @@ static dpb_status run_dense(const struct program *p, const struct step *step)
 dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *input = cuda_input(p, node, 0);
-    const struct gemm_shape shape = {.m = node->shape.c,
-                                     .n = p->args.batch,
-                                     .k = dpb_shape_elements(input->shape),
+    const struct dense by = dense_of(p, node);
+    const struct gemm_shape shape = {.m = by.outputs,
+                                     .n = by.rows,
+                                     .k = by.features,
                                      .transpose_a = true,
-                                     .c_type = p->type};
+                                     .c_type = p->type,
+                                     .c = by.y};
     struct tensor *y;
     DPB_TRY(cuda_pack_weights_of(p, node));
     DPB_TRY(open_gemm(p, node, CONV_FORWARD, &shape));
@@ -217,10 +241,9 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
 
 static dpb_status dense_data(struct program *p, const struct dpb_node *node)
 {
-    const struct gemm_shape shape = {.m = dpb_shape_elements(cuda_input(p, node, 0)->shape),
-                                     .n = p->args.batch,
-                                     .k = node->shape.c,
-                                     .c_type = p->type};
+    const struct dense by = dense_of(p, node);
+    const struct gemm_shape shape = {
+        .m = by.features, .n = by.rows, .k = by.outputs, .c_type = p->type, .b = by.y};
     struct tensor *dx;
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (!dx)
@@ -235,11 +258,13 @@ static dpb_status dense_data(struct program *p, const struct dpb_node *node)
 dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *input = cuda_input(p, node, 0);
-    const struct gemm_shape shape = {.m = dpb_shape_elements(input->shape),
-                                     .n = node->shape.c,
-                                     .k = p->args.batch,
+    const struct dense by = dense_of(p, node);
+    const struct gemm_shape shape = {.m = by.features,
+                                     .n = by.outputs,
+                                     .k = by.rows,
                                      .transpose_b = true,
-                                     .c_type = TYPE_FP32};
+                                     .c_type = TYPE_FP32,
+                                     .b = by.y};
     DPB_TRY(open_gemm(p, node, CONV_WEIGHTS, &shape));
     DPB_TRY(cuda_weight_gradient(p, node, TYPE_FP32));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_dense,

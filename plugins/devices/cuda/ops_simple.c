@@ -388,12 +388,15 @@ static dpb_status lrn_backward(struct program *p, const struct dpb_node *node)
 static struct loss loss_of(const struct program *p)
 {
     const struct dpb_node *node = &p->graph->nodes[p->graph->n_nodes - 1];
+    const struct dpb_node *logits = cuda_input(p, node, 0);
     return (struct loss){.labels = p->labels->data,
                          .log_sum = p->log_sum->data,
-                         .sample_loss = p->sample_loss->data,
+                         .label_loss = p->label_loss->data,
                          .label_rank = p->label_rank->data,
-                         .n = p->args.batch,
-                         .classes = cuda_input(p, node, 0)->shape.c,
+                         .n = (uint32_t)cuda_labels(p),
+                         .in_sample = dpb_graph_labels(p->graph),
+                         .classes = logits->shape.c,
+                         .wide = cuda_stored_shape(p, logits).c,
                          .smoothing = (float)node->smoothing};
 }
 
@@ -407,13 +410,13 @@ static dpb_status run_loss(const struct program *p, const struct step *step)
 
 static dpb_status loss_forward(struct program *p, const struct dpb_node *node)
 {
-    const size_t n = p->args.batch;
+    const size_t n = cuda_labels(p);
     DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->log_sum));
-    DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->sample_loss));
+    DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->label_loss));
     DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->label_rank));
     return cuda_step(p, WHEN_ALWAYS, "forward", run_loss,
                      TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, p->log_sum,
-                             p->sample_loss, p->label_rank, p->words));
+                             p->label_loss, p->label_rank, p->words));
 }
 
 static dpb_status run_loss_backward(const struct program *p, const struct step *step)
@@ -424,10 +427,24 @@ static dpb_status run_loss_backward(const struct program *p, const struct step *
     return DPB_OK;
 }
 
+/* The gradient takes the place of logits that a product wrote and nobody reads again. */
+static dpb_status logits_gradient(struct program *p, const struct dpb_node *loss,
+                                  struct tensor **dx)
+{
+    const struct dpb_node *from = cuda_input(p, loss, 0);
+    const struct node_plan *plan = cuda_plan(p, from);
+    const bool product = from->op == DPB_OP_CONV || from->op == DPB_OP_DENSE;
+    if (p->args.inspect || !product || plan->group->n_consumers > 1)
+        return cuda_input_gradient(p, loss, 0, dx);
+    *dx = plan->activation;
+    dpb_group_add(plan->group, *dx, false);
+    return DPB_OK;
+}
+
 static dpb_status loss_backward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *dx;
-    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    DPB_TRY(logits_gradient(p, node, &dx));
     if (!dx)
         return DPB_OK;
     return cuda_step(p, WHEN_ALWAYS, "backward", run_loss_backward,

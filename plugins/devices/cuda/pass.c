@@ -321,9 +321,9 @@ static dpb_status mark(const struct program *p, enum mark mark)
 /* Labels, and the samples or, of the pool, which they are. */
 static dpb_status send_batch(const struct program *p, const struct dpb_batch *batch)
 {
-    const size_t n = batch->n;
-    memcpy(p->pinned_labels, batch->labels, n * sizeof *p->pinned_labels);
-    DPB_TRY(send(p, p->labels, p->pinned_labels, n * sizeof *p->pinned_labels));
+    const size_t n = batch->n, labels = cuda_labels(p) * sizeof *p->pinned_labels;
+    memcpy(p->pinned_labels, batch->labels, labels);
+    DPB_TRY(send(p, p->labels, p->pinned_labels, labels));
     if (!batch->numbers)
         return send_samples(p, batch);
     memcpy(p->pinned_numbers, batch->numbers, n * sizeof *p->pinned_numbers);

@@ -51,10 +51,31 @@ static dpb_status activation_like(struct program *p, struct dpb_shape shape, str
     return cuda_tensor(p, cuda_elements(p, shape) * cuda_type_size(p->type), tensor);
 }
 
+bool cuda_multiplies_positions(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return node->op == DPB_OP_CONV && node->inputs[0] != 0 &&
+           cuda_input(p, node, 0)->shape.h == 1 && p->device->options.layout == LAYOUT_NHWC &&
+           w->kernel_h == 1 && w->kernel_w == 1 && w->stride_w == 1 && node->groups == 1 &&
+           w->pad_left == 0 && w->pad_right == 0 && w->pad_top == 0 && w->pad_bottom == 0;
+}
+
+/* Logits that only a product writes and only the loss reads. */
+static bool are_padded(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *loss = &p->graph->nodes[p->graph->n_nodes - 1];
+    return node == cuda_input(p, loss, 0) && node->bias == DPB_NONE &&
+           cuda_plan(p, node)->group->n_consumers == 1 && cuda_multiplies_positions(p, node);
+}
+
 struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_node *node)
 {
     enum { PACKED_CHANNELS = 8 };
     struct dpb_shape shape = node->shape;
+    if (are_padded(p, node)) {
+        shape.c = (shape.c + PACKED_CHANNELS - 1) / PACKED_CHANNELS * PACKED_CHANNELS;
+        return shape;
+    }
     if (node->op != DPB_OP_INPUT || shape.c >= PACKED_CHANNELS || cuda_type_size(p->type) != 2 ||
         p->device->options.layout != LAYOUT_NHWC)
         return shape;
@@ -142,7 +163,7 @@ dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, u
     *tensor = NULL;
     if (node->inputs[slot] == 0)
         return DPB_OK;
-    DPB_TRY(activation_like(p, cuda_input(p, node, slot)->shape, tensor));
+    DPB_TRY(activation_like(p, cuda_stored_shape(p, cuda_input(p, node, slot)), tensor));
     dpb_group_add(p->nodes[node->inputs[slot]].group, *tensor, false);
     return DPB_OK;
 }

@@ -28,9 +28,13 @@ static inline struct step *cuda_last_step(const struct program *p)
 void cuda_use(struct program *p, const struct tensor *tensor);
 void cuda_use_core(struct program *p, uint32_t index);
 
-/* The shape of a node's activation in memory. Samples in 16 bits and NHWC that only convolutions
- * read have channels for a pack of 16 bytes: cuDNN would pad them in every call. The added channels
- * are 0. */
+/* Whether a convolution is the dense layer of a sequence's positions: a product of matrices. */
+bool cuda_multiplies_positions(const struct program *p, const struct dpb_node *node);
+
+/* The shape of a node's activation in memory. Two have channels for packs of 16 bytes. Samples in
+ * 16 bits and NHWC that only convolutions read: cuDNN would pad them in every call. The added
+ * channels are 0. The logits of a sequence's positions, whose product is slow where a row is not
+ * aligned. The added channels have any content. */
 struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_node *node);
 
 /* The first node that reads the node's result; NULL: none. Backward reaches this reader last. */

@@ -140,7 +140,7 @@ struct program {
     uint32_t *pinned_numbers; /* behind the labels */
     struct control *control;
 
-    struct tensor *log_sum, *sample_loss, *label_rank; /* of the loss, by sample */
+    struct tensor *log_sum, *label_loss, *label_rank; /* of the loss, by label */
 
     struct piece *pieces;
     size_t n_pieces;
@@ -220,6 +220,12 @@ static inline struct window cuda_window(const struct program *p, const struct dp
                            .stride_w = w->stride_w,
                            .pad_top = w->pad_top,
                            .pad_left = w->pad_left};
+}
+
+/* The labels of the batch. */
+static inline size_t cuda_labels(const struct program *p)
+{
+    return (size_t)p->args.batch * dpb_graph_labels(p->graph);
 }
 
 static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape shape)
