@@ -266,6 +266,9 @@ static void release_nodes(struct program *p)
     for (uint32_t i = 0; p->nodes && i < p->graph->n_nodes; i++) {
         for (int call = 0; call < CONV_CALLS; call++)
             cuda_gemm_close(p->nodes[i].gemm[call]);
+        for (uint32_t k = 0; k < p->nodes[i].n_products; k++)
+            cuda_gemm_close(p->nodes[i].products[k]);
+        free(p->nodes[i].products);
     }
     cuda_plans_close(p->plans);
     free(p->nodes);

@@ -250,6 +250,88 @@ void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, c
 void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
                        const void *x, const void *dy, void *dx, struct grid grid);
 
+/* ---- kernels_sequence.cu: NHWC alone; a row is a position of a sample --------------------------- */
+
+/* to: n ids of samples of `length`. numbers: of the samples in `from`; NULL: one after the other. */
+void cuda_copy_ids(cudaStream_t stream, const int32_t *from, const uint32_t *numbers,
+                   uint32_t length, int32_t *to, uint64_t n);
+/* order: the places of the n ids by rising id, equal ids by rising place. */
+void cuda_sort_ids(cudaStream_t stream, const int32_t *ids, uint32_t n, uint32_t *order);
+/* Row i of y is row ids[i] of the weights. */
+void cuda_embed(cudaStream_t stream, enum cuda_type type, const int32_t *ids, const float *weights,
+                void *y, uint64_t rows, uint32_t channels);
+/* Row `id` of `to` = the sum of dy's rows with this id, plus its content if `adds`. Rows of other
+ * ids are left alone. */
+void cuda_embed_backward(cudaStream_t stream, enum cuda_type type, const int32_t *ids,
+                         const uint32_t *order, uint32_t n, const void *dy, float *to,
+                         uint32_t channels, bool adds);
+
+struct row_moments {
+    float mean, inverse; /* inverse = 1 / sqrt(variance + epsilon) */
+};
+/* How a row is normalised: y = (x - mean) * inverse * gamma + beta. */
+struct row_norm {
+    struct row_moments *moments; /* by row: forward writes them */
+    const float *gamma, *beta;
+    float epsilon;
+    uint32_t channels;
+};
+void cuda_layer_norm(cudaStream_t stream, enum cuda_type type, const void *x,
+                     const struct row_norm *norm, void *y, uint64_t rows);
+void cuda_layer_norm_backward(cudaStream_t stream, enum cuda_type type, const void *dy,
+                              const void *x, const struct row_norm *norm, void *dx, uint64_t rows);
+/* The gradients by gamma and beta. */
+void cuda_layer_norm_weights(cudaStream_t stream, enum cuda_type type, const void *dy,
+                             const void *x, const struct row_moments *moments, struct grid grid,
+                             struct sum_room room, float *gamma, float *beta);
+
+/* By the tangent, else by the error function. */
+void cuda_gelu(cudaStream_t stream, enum cuda_type type, const void *x, bool tanh, void *y,
+               uint64_t n);
+void cuda_gelu_backward(cudaStream_t stream, enum cuda_type type, const void *dy, const void *x,
+                        bool tanh, void *dx, uint64_t n);
+
+/* The first n elements of each sample; stride: from a sample to the next. */
+struct sample_rows {
+    uint32_t samples, n, stride;
+};
+/* y = x + weights in these elements; x has no others (NULL: 0). */
+void cuda_add_rows(cudaStream_t stream, enum cuda_type type, const void *x, const float *weights,
+                   void *y, const struct sample_rows *rows);
+/* to: n elements, each the sum over all samples. */
+void cuda_sum_samples(cudaStream_t stream, enum cuda_type type, const void *x, float *to,
+                      const struct sample_rows *rows);
+
+/* Heads of the same width; width: a multiple of 16. */
+struct heads {
+    uint32_t samples, length, heads, width;
+};
+/* From rows of `parts` times all heads, to parts of heads of `length` rows, all samples' in a part;
+ * and back. */
+void cuda_split_heads(cudaStream_t stream, enum cuda_type type, const struct heads *heads,
+                      uint32_t parts, const void *from, void *to);
+void cuda_join_heads(cudaStream_t stream, enum cuda_type type, const struct heads *heads,
+                     uint32_t parts, const float *from, void *to);
+
+/* Scores of a block of queries, of several heads: q k' without the scale. Arrays like the scores
+ * begin at multiples of 32 bytes. */
+struct score_block {
+    uint32_t heads, queries, keys;
+    uint32_t wide;  /* from a query's scores to the next's: a multiple of 16, `keys` at least */
+    uint32_t first; /* position of the first query */
+    bool causal;    /* a query sees no key behind its own position */
+    float scale;
+    float *log_sum; /* by head and position: of the exponentials of a query's scores */
+    uint32_t length;
+};
+/* p: the probabilities; 0 where a key is not seen. Writes log_sum. */
+void cuda_softmax(cudaStream_t stream, enum cuda_type type, const struct score_block *block,
+                  const float *scores, void *p);
+/* Makes p again from log_sum. ds: the gradient by the products q k', from dp, that by p. */
+void cuda_softmax_backward(cudaStream_t stream, enum cuda_type type,
+                           const struct score_block *block, const float *scores, const float *dp,
+                           void *p, void *ds);
+
 /* ---- kernels_loss.cu ----------------------------------------------------------------------- */
 
 struct loss {

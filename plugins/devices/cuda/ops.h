@@ -1,6 +1,6 @@
 /*
  * ops.h - the ops of the cuda device: ops_products.c (convolutions and dense layers), ops_norm.c
- * (batch-norm), ops_simple.c (all others, and the table).
+ * (batch-norm), ops_sequence.c (of sequences), ops_simple.c (all others, and the table).
  */
 #ifndef DPB_CUDA_OPS_H
 #define DPB_CUDA_OPS_H
@@ -33,6 +33,18 @@ const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dp
 /* For a ReLU into which a batch-norm was fused. */
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
+
+dpb_status cuda_embedding_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_embedding_backward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_layer_norm_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_layer_norm_backward_plan(struct program *p, const struct dpb_node *node);
+dpb_status cuda_positions_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_positions_backward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_prepend_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_prepend_backward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_attention_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_attention_backward(struct program *p, const struct dpb_node *node);
+step_run cuda_run_gelu, cuda_run_gelu_backward;
 
 /* Whether the step is a convolution's call. The product of matrices that the step runs, or NULL. */
 bool cuda_is_conv(const struct step *step);

@@ -1,5 +1,5 @@
 /*
- * ops_simple.c - the ops by our own kernels but batch-norm: the samples, ReLU, additions,
+ * ops_simple.c - the ops by our own kernels but batch-norm and those of sequences: the samples, ReLU, additions,
  * copies, dropout, pools, LRN and the loss.
  */
 #include "ops.h"
@@ -39,10 +39,16 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node)
 
 /* ---------------------------------------------------------------------------------------- input */
 
+/* Ids are copied: backward reads them, too, and the samples of the next pass may come before. */
 static dpb_status normalise(const struct program *p, const struct step *step, const void *samples,
                             const uint32_t *numbers)
 {
     const struct dpb_sample_format *format = p->args.format;
+    if (format->type == DPB_INT32) {
+        cuda_copy_ids(stream_of(p), samples, numbers, format->shape.w, step->t[TO]->data,
+                      (uint64_t)p->args.batch * format->shape.w);
+        return DPB_OK;
+    }
     struct samples from = {.data = samples,
                            .numbers = numbers,
                            .channels = format->shape.c,
@@ -72,7 +78,12 @@ static dpb_status input_forward(struct program *p, const struct dpb_node *node)
     static const char what[] = "normalisation of the samples";
     const unsigned of_pool = cuda_pool_passes(p);
     struct tensor *y;
-    DPB_TRY(cuda_activation(p, node, &y));
+    if (p->args.format->type == DPB_INT32) {
+        DPB_TRY(cuda_tensor(p, p->samples->place.bytes, &p->ids));
+        y = p->ids;
+    } else {
+        DPB_TRY(cuda_activation(p, node, &y));
+    }
     if (of_pool) {
         DPB_TRY(cuda_step(p, of_pool, what, run_pool_input, TENSORS(p->numbers, y)));
         cuda_last_step(p)->bytes = p->samples->bytes + y->bytes;
@@ -378,7 +389,8 @@ static dpb_status run_lrn_backward(const struct program *p, const struct step *s
     return DPB_OK;
 }
 
-static dpb_status lrn_backward(struct program *p, const struct dpb_node *node)
+/* Of GELU, too. */
+static dpb_status backward_with_input(struct program *p, const struct dpb_node *node)
 {
     return plan_backward_with(p, node, cuda_plan(p, cuda_input(p, node, 0))->activation);
 }
@@ -465,7 +477,13 @@ const struct op cuda_ops[DPB_OPS] = {
     [DPB_OP_ADD] = {add_forward, add_backward, NULL, NULL},
     [DPB_OP_CONCAT] = {concat_forward, concat_backward, NULL, NULL},
     [DPB_OP_DROPOUT] = {dropout_forward, dropout_backward, run_dropout, run_dropout},
-    [DPB_OP_LRN] = {plan_forward, lrn_backward, run_lrn, run_lrn_backward},
+    [DPB_OP_LRN] = {plan_forward, backward_with_input, run_lrn, run_lrn_backward},
     [DPB_OP_SHORTCUT] = {plan_forward, plan_backward, run_shortcut, run_shortcut_backward},
+    [DPB_OP_EMBEDDING] = {cuda_embedding_forward, cuda_embedding_backward, NULL, NULL},
+    [DPB_OP_LAYER_NORM] = {cuda_layer_norm_forward, cuda_layer_norm_backward_plan, NULL, NULL},
+    [DPB_OP_GELU] = {plan_forward, backward_with_input, cuda_run_gelu, cuda_run_gelu_backward},
+    [DPB_OP_ATTENTION] = {cuda_attention_forward, cuda_attention_backward, NULL, NULL},
+    [DPB_OP_POSITIONS] = {cuda_positions_forward, cuda_positions_backward, NULL, NULL},
+    [DPB_OP_PREPEND] = {cuda_prepend_forward, cuda_prepend_backward, NULL, NULL},
     [DPB_OP_SOFTMAX_LOSS] = {loss_forward, loss_backward, NULL, NULL},
 };

@@ -85,6 +85,8 @@ struct node_plan {
     struct tensor *padded; /* a convolution's input, where it pads two sides differently; or NULL */
     struct conv_plans *conv[CONV_CALLS]; /* @borrowed; NULL: this call is not made */
     struct gemm *gemm[CONV_CALLS];
+    struct gemm **products; /* @owned: attention's */
+    uint32_t n_products;
     struct dpb_group *group;
 };
 
@@ -140,6 +142,7 @@ struct program {
     uint32_t *pinned_numbers; /* behind the labels */
     struct control *control;
 
+    struct tensor *ids;                               /* the batch's, where samples are ids */
     struct tensor *log_sum, *label_loss, *label_rank; /* of the loss, by label */
 
     struct piece *pieces;
