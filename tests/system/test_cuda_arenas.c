@@ -19,6 +19,10 @@
 #define CPU "device.name=reference run.precision=fp32 "
 #define RUN "model.name=tiny run.batch=4 comm.name=independent data.test_samples=10 "
 
+#define GPT                                                                       \
+    "model.name=gpt model.layers=1 model.heads=2 model.width=32 model.context=9 " \
+    "model.nclass=11 "
+
 struct form {
     const char *name, *settings, *own; /* of the cuda device alone */
 };
@@ -38,6 +42,9 @@ static const struct form forms[] = {
     {"fp16 gradients", "run.steps=3 comm.gradient=fp16 optimizer.momentum=0.9", ""},
     {"bf16 gradients of micro-batches, step by step",
      "run.steps=3 comm.gradient=bf16 run.accumulate=2", "device.graphs=no"},
+    {"tokens, whose ids go up while backward reads those before",
+     GPT "run.steps=5 optimizer.momentum=0.9 optimizer.weight_decay=0.01", ""},
+    {"tokens of a pool, nothing tied", GPT "run.steps=5 model.tied=no", "data.place=device"},
 };
 
 static void test_same_training(void **state)
@@ -47,7 +54,7 @@ static void test_same_training(void **state)
     /* bf16 rounds differently what differs in the last bit. */
     double bound = strstr(form->settings, "bf16") ? 1e-2 : 1e-4;
     use_stand_in(false);
-    train(&start, CPU RUN "run.steps=1 optimizer.learning_rate=0");
+    train(&start, CPU RUN "%s run.steps=1 optimizer.learning_rate=0", form->settings);
     train(&cpu, CPU RUN "eval.final=yes %s", form->settings);
     use_stand_in(true);
     train(&cuda, CUDA RUN "eval.final=yes %s %s", form->settings, form->own);
