@@ -117,13 +117,25 @@ static uint32_t queries(const struct dpb_graph_ops *g, struct dpb_graph_builder 
 }
 
 /* 73 positions: more than cpu takes queries at once. */
-NET(attention)
+static uint32_t attend_twice(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, uint32_t x,
+                             uint32_t width)
 {
     x = g->prepend(b, "token", x);
-    x = g->attention(b, "whole", queries(g, b, "qkv1", x, 10),
+    x = g->attention(b, "whole", queries(g, b, "qkv1", x, 2 * width),
                      &(struct dpb_attention_args){.heads = 2});
-    return g->attention(b, "causal", queries(g, b, "qkv2", x, 15),
+    return g->attention(b, "causal", queries(g, b, "qkv2", x, 3 * width),
                         &(struct dpb_attention_args){.heads = 3, .causal = true});
+}
+
+NET(attention)
+{
+    return attend_twice(g, b, x, 5);
+}
+
+/* Of heads that cuda takes, too. */
+NET(attention_16)
+{
+    return attend_twice(g, b, x, 16);
 }
 
 NET(positions)
@@ -136,7 +148,8 @@ NET(positions)
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
-/* Of more positions than cpu takes queries at once; classes that no vector divides. */
+/* Of more positions than cpu takes queries at once; classes that no vector divides. The tied
+ * network is for cuda, too: its heads have 16 channels. */
 static void describe_ids(const void *options, struct dpb_model_info *info)
 {
     (void)options;
@@ -146,10 +159,11 @@ static void describe_ids(const void *options, struct dpb_model_info *info)
 static dpb_status build_ids(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
                             uint32_t nclass, bool tied)
 {
-    uint32_t embedding = g->embedding(b, "tokens", g->input(b), 14);
+    const uint32_t width = tied ? 32 : 14;
+    uint32_t embedding = g->embedding(b, "tokens", g->input(b), width);
     uint32_t x = g->positions(b, "positions", embedding,
                               &(struct dpb_positions_args){.rows = 80, .decays = true});
-    x = g->attention(b, "attention", queries(g, b, "qkv", x, 14),
+    x = g->attention(b, "attention", queries(g, b, "qkv", x, width),
                      &(struct dpb_attention_args){.heads = 2, .causal = true});
     x = g->gelu(b, "gelu", g->layer_norm(b, "norm", x, 1e-5), true);
     x = tied ? g->tied(b, "classes", x, embedding)
@@ -354,6 +368,7 @@ const struct dpb_network dpb_networks[] = {
     {ROW(layer_norm), DPB_FP32, DPB_CHW},
     {ROW(gelu), DPB_FP32, DPB_CHW},
     {ROW(attention), DPB_FP32, DPB_CHW},
+    {ROW(attention_16), DPB_FP32, DPB_CHW},
     {ROW(positions), DPB_FP32, DPB_CHW},
     {"tokens", &of_tokens, NULL, 0, DPB_INT32, DPB_CHW},
     {"tied", &of_tied, NULL, 0.1, DPB_INT32, DPB_CHW},
