@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # needs: cuda
 """What the compiler made of kernels that pass over large tensors (in plugins/devices/cuda batch-norm's, pools', biases,
-copies of a concat and of frames, casts of weights, and sums, casts and updates of arenas), in the machine code for
-sm_90 of the objects that were built: reads of 16 bytes that are begun before the first of them is used, registers,
-local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from the top of the tree;
-ends on `N passed, N failed, N skipped`."""
+copies of a concat and of frames, the ops of sequences, casts of weights, and sums, casts and updates of arenas), in the
+machine code for sm_90 of the objects that were built: reads of 16 bytes that are begun before the first of them is
+used, registers, local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from the
+top of the tree; ends on `N passed, N failed, N skipped`."""
 
 import os
 import re
@@ -13,18 +13,20 @@ import sys
 
 BUILD = os.environ.get("DPB_BUILD", "build")
 OBJECTS = [f"{BUILD}/obj/plugins/devices/cuda/kernels_{name}.o"
-           for name in ("norm", "norm_backward", "window", "arena", "simple")]
+           for name in ("norm", "norm_backward", "window", "arena", "simple", "sequence")]
 # Mangled names: of each kernel with packs of 16 bytes, by the walk of either layout.
 TYPES = {"fp32": "fLi4E", "fp16": "6__halfLi8E", "bf16": "13__nv_bfloat16Li8E"}
 WALKS = ("10pixel_walk", "10plane_walk")
 SUMS = ("10norm_terms", "12joined_terms", "10both_terms", "12moment_terms", "11plain_terms")
 # Reads of 16 bytes under way; registers: 4, 3, or 2 blocks at a time. A pool's windows are few: other threads hide
 # what its reads take.
-LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "normalise": 4, "normalise 2": 4,
+LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "row_norm_terms": 4,
+               "normalise": 4, "normalise 2": 4,
                "norm_backward 1": 4, "norm_backward 2": 6, "pooled_terms": 1, "norm_backward pooled": 1, "max_pool": 1,
                "max_pool_backward": 1, "mean_pool": 1, "mean_pool_backward": 1, "packs": 1,
                "weight_update": 2}
-MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128, "normalise": 80,
+MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128,
+                  "row_norm_terms": 80, "normalise": 80,
                   "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "pooled_terms": 128,
                   "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64, "mean_pool": 64,
                   "mean_pool_backward": 64, "packs": 64, "weight_update": 80}
@@ -49,6 +51,13 @@ def wanted():
         yield f"packs {copies}", f"_Z{len(copies)}{copies}I5uint4jE"
     for type_name, mangled in TYPES.items():
         yield f"packs bias_relu {type_name}", f"_Z9bias_reluI{mangled}jE"
+    for type_name, mangled in TYPES.items():
+        for kernel in ("gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "embed_backward", "sum_samples",
+                       "softmax", "softmax_backward"):
+            yield f"packs {kernel} {type_name}", f"_Z{len(kernel)}{kernel}I{mangled}E"
+        for kernel in ("embed", "add_rows"):
+            yield f"packs {kernel} {type_name}", f"_Z{len(kernel)}{kernel}I{mangled}jE"
+        yield f"sum_slabs row_norm_terms {type_name}", f"_Z9sum_slabsI{mangled}10pixel_walk14row_norm_terms"
     for type_name, mangled in TYPES.items():
         for walk in WALKS:
             for terms in SUMS:

@@ -19,7 +19,7 @@ static struct options options;
 
 /* ---- gpt and vit --------------------------------------------------------------------------- */
 
-static const struct subject gpt = {"gpt_tiny", NULL, 20, 2, DPB_INT32, DPB_CHW, NULL};
+static const struct subject gpt = {"gpt_tiny", NULL, 11, 2, DPB_INT32, DPB_CHW, NULL};
 
 /* A tied tensor, whose 10 classes are no multiple of a pack's 8; ids that come back, and a table of
  * positions with more rows than there are positions. */

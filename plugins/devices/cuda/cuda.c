@@ -33,7 +33,8 @@ static const struct dpb_option option_table[] = {
      "dpbench-cuda-tuning in the user's cache directory; no: nothing is tried or kept, cuDNN's and "
      "cuBLASLt's own estimates are taken."},
     {"workspace", DPB_OPT_SIZE, "bytes", "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
-     "Device memory that an algorithm of a convolution may take to work with."},
+     "Device memory that an algorithm of a convolution, or attention's scores, may take to work "
+     "with."},
     {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
      "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare."},
     {"mps", DPB_OPT_CHOICE, NULL, "auto", 0, 0, services, offsetof(struct options, mps),

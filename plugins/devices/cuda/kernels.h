@@ -250,9 +250,10 @@ void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, c
 void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
                        const void *x, const void *dy, void *dx, struct grid grid);
 
-/* ---- kernels_sequence.cu: NHWC alone; a row is a position of a sample --------------------------- */
+/* ---- kernels_sequence.cu: NHWC alone; a row is a position of a sample ----------------------- */
 
-/* to: n ids of samples of `length`. numbers: of the samples in `from`; NULL: one after the other. */
+/* to: n ids, of samples of `length`. numbers: of these samples in `from`; NULL: one after the
+ * other. */
 void cuda_copy_ids(cudaStream_t stream, const int32_t *from, const uint32_t *numbers,
                    uint32_t length, int32_t *to, uint64_t n);
 /* order: the places of the n ids by rising id, equal ids by rising place. */

@@ -1,7 +1,7 @@
 /*
- * kernels_loss.cu - softmax and cross-entropy: a block a label, whose threads take turns of packs of
- * classes; the exponentials are fp32, their sum and what follows fp64. A pack may reach into the gap
- * behind the last class, which has any content.
+ * kernels_loss.cu - softmax and cross-entropy: a block a label, whose threads take turns of packs
+ * of classes. Exponentials are fp32, their sum and all behind it fp64. A pack may reach into the
+ * gap behind the last class, whose content is arbitrary.
  */
 #include "kernel.h"
 

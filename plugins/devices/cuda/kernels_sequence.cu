@@ -525,6 +525,7 @@ __global__ void softmax(score_block by, const float *scores, T *p, uint32_t pack
                 sum += k * N + i < seen ? expf((values.at[i] - largest) * by.scale) : 0.0f;
         }
         sum = sum_of_row(sum);
+        const float inverse = 1.0f / sum;
         if (threadIdx.x == 0 && row < rows)
             by.log_sum[query_of(by, row)] = largest * by.scale + logf(sum);
         for (EACH_PACK(k, here)) {
@@ -533,7 +534,7 @@ __global__ void softmax(score_block by, const float *scores, T *p, uint32_t pack
             UNROLLED
             for (int i = 0; i < N; i++)
                 to.at[i] = from_fp32<T>(
-                    k * N + i < seen ? expf((values.at[i] - largest) * by.scale) / sum : 0.0f);
+                    k * N + i < seen ? expf((values.at[i] - largest) * by.scale) * inverse : 0.0f);
             store_pack(p, first + k, to);
         }
     }

@@ -1,7 +1,6 @@
 /*
- * ops_products.c - convolutions (conv.c) and dense layers (gemm.c), those of a sequence's positions,
- * too: weights are packed from core's layout when they have changed, bias and ReLU follow in one
- * kernel.
+ * ops_products.c - convolutions (conv.c) and dense layers (gemm.c), also of a sequence's positions:
+ * weights are packed from core's layout when they have changed, bias and ReLU follow in one kernel.
  */
 #include "ops.h"
 #include "products.h"

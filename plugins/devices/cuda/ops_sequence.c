@@ -278,7 +278,7 @@ dpb_status cuda_prepend_backward(struct program *p, const struct dpb_node *node)
 /* ------------------------------------------------------------------------------------ attention */
 
 enum { QUERIES = 128, HEAD_UNIT = 16 /* channels, and columns of scores */ };
-/* Scores of a call: they and the probabilities stay in a GPU's second-level cache. */
+/* Scores of a call: 16 MiB, so that all arrays of a block fit into the 50 MB cache of an H100. */
 static const uint64_t SCORES_AT_ONCE = UINT64_C(1) << 22;
 
 /* The products of a block. An operand is rows of a head, or the scores. */

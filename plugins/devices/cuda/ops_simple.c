@@ -1,6 +1,6 @@
 /*
- * ops_simple.c - the ops by our own kernels but batch-norm and those of sequences: the samples, ReLU, additions,
- * copies, dropout, pools, LRN and the loss.
+ * ops_simple.c - the ops by our own kernels but batch-norm and those of sequences: the samples,
+ * ReLU, additions, copies, dropout, pools, LRN and the loss.
  */
 #include "ops.h"
 #include "plan.h"
