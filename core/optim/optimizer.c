@@ -86,10 +86,12 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
     return state + element * dpb_dtype_size(optimizer->args.weight_type);
 }
 
-static void *find_state(struct dpb_optimizer *optimizer, uint64_t element)
+static void *find_state(struct dpb_optimizer *optimizer, uint64_t element, uint32_t array)
 {
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    return state_of(optimizer, element);
+    return array < optimizer->n_arrays
+               ? state_of(optimizer, element) + array * array_bytes(optimizer)
+               : NULL;
 }
 
 /* ---- seals --------------------------------------------------------------------------------- */

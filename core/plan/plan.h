@@ -79,6 +79,7 @@ static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_exp
                                   .n_machines = experiment->n_machines,
                                   .codec = dpb_experiment_codec(experiment),
                                   .survives = settings->run.survive,
+                                  .optimizer_states = dpb_optimizer_states(&settings->optimizer),
                                   .whole = dpb_optimizer_needs_norms(&settings->optimizer)};
 }
 /* The layout of arenas for this graph, whose tensors are @borrowed. */

@@ -451,20 +451,13 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Replicas that are averaged keep one array of state each. A checkpoint counts Adam's updates by
- * the steps, and servers that do not wait for each worker in each step make another number. */
+/* A checkpoint counts Adam's updates by the steps, and servers that do not wait for each worker in
+ * each step make another number. */
 static dpb_status check_state(const struct dpb_experiment *experiment,
                               const struct dpb_contract *contract)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const dpb_consistency kind = contract->consistency;
-    const char *name = dpb_optimizer_names[settings->optimizer.kind];
-    if (dpb_optimizer_states(&settings->optimizer) > 1 &&
-        (kind == DPB_PERIODIC || kind == DPB_AVERAGING))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
-                               "comm '%s' keeps one array of optimizer state for each replica, and "
-                               "optimizer '%s' has two; take sgd or adagrad, or another comm",
-                               settings->comm.name, name);
     const bool counts = dpb_optimizer_has_moments(&settings->optimizer) &&
                         (kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES ||
                          kind == DPB_ASYNCHRONOUS);
@@ -473,7 +466,7 @@ static dpb_status check_state(const struct dpb_experiment *experiment,
                                "comm '%s': a checkpoint does not say how many updates of optimizer "
                                "'%s' a server has made; leave checkpoint.save and "
                                "checkpoint.load out, or take sgd or adagrad",
-                               settings->comm.name, name);
+                               settings->comm.name, dpb_optimizer_names[settings->optimizer.kind]);
     return DPB_OK;
 }
 

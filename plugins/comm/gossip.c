@@ -10,7 +10,8 @@
  * 2k + 1 are partners. random: each round has a permutation, the same on all workers. With an odd
  * number of workers one worker has no partner. The model is the mean of all weights.
  *
- * Bytes moved per round and rank, M bytes of weights: M/2 read and M/2 written.
+ * Bytes moved per round and rank, M bytes of weights: M/2 read and M/2 written; with
+ * comm.average_state as many again for each array of the optimizer's state.
  *
  * Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms. IEEE Trans. Inf. Theory 52, 2006.
  * Lian et al.: Can decentralized algorithms outperform centralized algorithms? NIPS 2017.
@@ -26,6 +27,8 @@ static const struct dpb_option option_rows[] = {
      DPB_AVERAGING_PERIOD},
     {"matching", DPB_OPT_CHOICE, NULL, "ring", 0, 0, matchings, DPB_AVERAGING_AT(matching),
      "partners: neighbours in a circle that turns, or at random"},
+    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(average_state),
+     DPB_AVERAGING_STATE},
     {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, DPB_AVERAGING_AT(seed), "of random partners"},
     {0}};
 
@@ -71,6 +74,7 @@ static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_com
     return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
                                        .partner = options->matching == RING ? ring_partner
                                                                             : random_partner,
+                                       .average_state = options->average_state,
                                        .seed = (uint64_t)options->seed};
 }
 

@@ -483,7 +483,7 @@ static dpb_status toy_state(void *comm, struct dpb_saved *saved)
     const struct dpb_saved_array arrays[] = {
         {"steps", DPB_FP64, true, 1, &toy->steps},
         {"weights", DPB_FP32, false, 0, arenas->weights},
-        {"momentum", DPB_FP32, false, 0, host->optimizer->state(arenas->optimizer, 0)},
+        {"momentum", DPB_FP32, false, 0, host->optimizer->state(arenas->optimizer, 0, 0)},
         {"pending", DPB_FP32, false, 0, toy->sums[1]},
         {"residual", DPB_FP32, false, 0, toy->residual}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {

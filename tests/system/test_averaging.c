@@ -177,6 +177,39 @@ PLAIN_TEST(test_independent)
     }
 }
 
+/* So do those of optimizers with several arrays of state, or with norms of whole tensors: each
+ * worker has its own, and the steps check knows the rule of each. */
+PLAIN_TEST(test_optimizers)
+{
+    static const char *const rules[] = {"local_sgd comm.average_state=yes",
+                                        "gossip comm.average_state=yes", "easgd", "sma"};
+    static const char *const optimizers[] = {
+        "name=adamw", "name=rmsprop optimizer.momentum=0.5", "name=lamb optimizer.weight_decay=0.1",
+        "name=lars optimizer.weight_decay=0.1", "clip_norm=0.5"};
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+        struct training alone, averaged, met;
+        train(&alone,
+              "model.name=tiny run.steps=9 comm.name=independent run.workers=3 optimizer.%s",
+              optimizers[o]);
+        for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+            if ((o + i) % 2 != 0 && !getenv("DPB_ALL_CELLS"))
+                continue;
+            train(&averaged,
+                  "model.name=tiny run.steps=9 run.workers=3 optimizer.%s comm.period=10 "
+                  "comm.bucket=424 comm.name=%s",
+                  optimizers[o], rules[i]);
+            expect_same_losses(&averaged, &alone, 0);
+            train(&met,
+                  "model.name=tiny run.steps=9 run.workers=3 run.prove=yes optimizer.%s "
+                  "comm.period=2 comm.bucket=424 comm.name=%s",
+                  optimizers[o], rules[i]);
+            expect_pass(&met, "exchange");
+            expect_pass(&met, "after");
+            expect_pass(&met, "steps");
+        }
+    }
+}
+
 /* A rate of 0 changes no weights; of the rules, sma alone restarts there, unless told not to. */
 PLAIN_TEST(test_rate_of_zero)
 {
@@ -279,7 +312,7 @@ PLAIN_TEST(test_mistakes_in_training_alone)
     static const char *const mistakes[] = {"lost", "doubled", "coefficient", "left_out",
                                            "one_sided"};
     static const char *const inners[] = {"local_sgd",
-                                         "local_sgd comm.average_state=yes optimizer.momentum=0.9",
+                                         "local_sgd comm.average_state=yes optimizer.name=adamw",
                                          "gossip", "easgd", "sma"};
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         for (size_t k = 0; k < sizeof inners / sizeof *inners; k++)

@@ -87,6 +87,14 @@ static const struct setup setups[] = {
      "comm.name=local_sgd comm.period=2 comm.average_state=yes run.workers=2 run.precision=fp64 "
      "device.name=reference",
      false},
+    {"local_sgd with averaged moments",
+     "comm.name=local_sgd comm.period=3 comm.average_state=yes run.workers=2 run.precision=fp64 "
+     "device.name=reference optimizer.name=adamw",
+     false},
+    {"easgd with lamb",
+     "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference "
+     "optimizer.name=lamb",
+     false},
     {"gossip",
      "comm.name=gossip comm.matching=random run.workers=3 run.precision=fp64 device.name=reference",
      false},
@@ -95,7 +103,7 @@ static const struct setup setups[] = {
     {"sma", "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference", false},
     {"sma with a centre in each place",
      "comm.name=sma comm.local_centers=yes run.workers=2 run.learners=2 device.threads=2 "
-     "run.precision=fp64 device.name=reference",
+     "run.precision=fp64 device.name=reference optimizer.name=adam",
      false},
     {"sma that restarts",
      "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference "

@@ -3,6 +3,7 @@
  * workers one after the other, in float64, a vector at a time. Shares nothing with
  * plugins/lib/averaging/averaging.c.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,20 +14,24 @@ struct oracle_args {
     enum rule rule;
     uint32_t n_workers;
     uint64_t period;
-    double rate, momentum, decay;  /* of the workers' SGD */
+    bool adam;                     /* the workers' AdamW; else SGD */
+    double rate, momentum, decay;  /* of the workers; AdamW's beta1 is `momentum` */
     uint64_t drop_at;              /* the step from which on the rate is a tenth */
     double alpha, centre_momentum; /* of easgd, sma */
     bool restarts;                 /* sma, where the rate drops */
-    bool average_state;            /* of local_sgd */
+    bool average_state;            /* all of it: of local_sgd, gossip, DiLoCo */
     uint32_t learners;             /* sma: of a place, which has a centre; 0: without */
 };
+
+static const double oracle_beta2 = 0.97, oracle_epsilon = 1e-8; /* of AdamW */
 
 typedef double vector[ORACLE_ELEMENTS];
 
 struct oracle {
     struct oracle_args args;
     uint64_t steps, rounds;
-    vector w[ORACLE_WORKERS], v[ORACLE_WORKERS]; /* v: as PyTorch's, without the rate */
+    vector w[ORACLE_WORKERS], v[ORACLE_WORKERS]; /* v: as PyTorch's; AdamW's first moment */
+    vector second[ORACLE_WORKERS];               /* AdamW's second moment */
     vector z, z_before, y[ORACLE_WORKERS];       /* y: of the places */
     vector outer;                                /* DiLoCo's velocity */
 };
@@ -48,12 +53,11 @@ static void meet_at_mean(vector *vectors, uint32_t n)
 }
 
 /* The circle of all workers has turned by one place each round. */
-static void meet_partners(struct oracle *oracle)
+static void meet_partners(const struct oracle *oracle, vector *vectors)
 {
     const uint32_t n = oracle->args.n_workers, turned = (uint32_t)(oracle->rounds % n);
     for (uint32_t place = 0; place + 1 < n; place += 2) {
-        double *a = oracle->w[(place + n - turned) % n],
-               *b = oracle->w[(place + 1 + n - turned) % n];
+        double *a = vectors[(place + n - turned) % n], *b = vectors[(place + 1 + n - turned) % n];
         for (int i = 0; i < ORACLE_ELEMENTS; i++)
             a[i] = b[i] = (a[i] + b[i]) / 2;
     }
@@ -127,6 +131,35 @@ static void restart_at_centre(struct oracle *oracle)
     memcpy(oracle->z_before, oracle->z, sizeof(vector));
 }
 
+/* Loshchilov, Hutter 2019, algorithm 2: the step before is `steps`. */
+static void take_adam(struct oracle *oracle, uint32_t k, uint64_t i, double rate, double g)
+{
+    const double beta1 = oracle->args.momentum, beta2 = oracle_beta2;
+    const double t = (double)oracle->steps + 1;
+    double *w = &oracle->w[k][i], *m = &oracle->v[k][i], *s = &oracle->second[k][i];
+    *m = beta1 * *m + (1 - beta1) * g;
+    *s = beta2 * *s + (1 - beta2) * g * g;
+    const double m_hat = *m / (1 - pow(beta1, t)), s_hat = *s / (1 - pow(beta2, t));
+    *w -= rate * (m_hat / (sqrt(s_hat) + oracle_epsilon) + oracle->args.decay * *w);
+}
+
+static void take_sgd(struct oracle *oracle, uint32_t k, uint64_t i, double rate, double g)
+{
+    g += oracle->args.decay * oracle->w[k][i];
+    oracle->v[k][i] = oracle->args.momentum * oracle->v[k][i] + g;
+    oracle->w[k][i] -= rate * oracle->v[k][i];
+}
+
+static void average_state(struct oracle *oracle)
+{
+    vector *const states[] = {oracle->v, oracle->second};
+    for (int i = 0; i < 2; i++)
+        if (oracle->args.rule == GOSSIP)
+            meet_partners(oracle, states[i]);
+        else
+            meet_at_mean(states[i], oracle->args.n_workers);
+}
+
 /* `gradient(worker, step, element)`. */
 static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint64_t, uint64_t))
 {
@@ -137,11 +170,8 @@ static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint
         restart_at_centre(oracle);
     memcpy(before, oracle->w, sizeof before);
     for (uint32_t k = 0; k < args->n_workers; k++)
-        for (uint64_t i = 0; i < ORACLE_ELEMENTS; i++) {
-            const double g = gradient(k, oracle->steps, i) + args->decay * oracle->w[k][i];
-            oracle->v[k][i] = args->momentum * oracle->v[k][i] + g;
-            oracle->w[k][i] -= rate * oracle->v[k][i];
-        }
+        for (uint64_t i = 0; i < ORACLE_ELEMENTS; i++)
+            (args->adam ? take_adam : take_sgd)(oracle, k, i, rate, gradient(k, oracle->steps, i));
     if (++oracle->steps % args->period != 0)
         return;
     if (args->rule == LOCAL_SGD)
@@ -149,9 +179,9 @@ static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint
     if (args->rule == OUTER)
         meet_at_outer(oracle);
     if (args->average_state)
-        meet_at_mean(oracle->v, args->n_workers);
+        average_state(oracle);
     if (args->rule == GOSSIP)
-        meet_partners(oracle);
+        meet_partners(oracle, oracle->w);
     if (args->learners > 0)
         draw_to_places(oracle, before);
     else if (args->rule == EASGD || args->rule == SMA)

@@ -4,7 +4,8 @@
  * each rank writes its gradients again, and reads its weights. Those that leave a machine also do
  * it between ranks that see each other's memory on their own machine only. Those on arenas of a
  * device do it on one that puts its work off (tests/lib/lazy_device.h). Strategies that average, in
- * fp64 and with momentum, reach the weights of a serial oracle, on the host and on that device.
+ * fp64 and with momentum or AdamW, reach the weights of a serial oracle, on the host and on that
+ * device.
  */
 #include <math.h>
 #include <pthread.h>
@@ -57,7 +58,7 @@ struct rank {
     struct dpb_event *done; /* for the pump; atomically */
     float expected[ELEMENTS];
     struct oracle *oracle;
-    vector momentum;
+    vector state[2]; /* momentum; or AdamW's moments */
     uint32_t wrong;
     dpb_status status;
 };
@@ -73,18 +74,24 @@ static dpb_status update_here(struct dpb_optimizer *optimizer, struct dpb_queue 
 }
 
 /* Of a rank's own; `optimizer` is the rank. */
-static dpb_status update_by_momentum(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                                     struct dpb_range range, void *weights, const void *gradients,
-                                     uint64_t bucket, const struct dpb_step *step)
+static dpb_status update_as_oracle(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                   struct dpb_range range, void *weights, const void *gradients,
+                                   uint64_t bucket, const struct dpb_step *step)
 {
     static const struct dpb_range all = {0, ELEMENTS};
     struct rank *self = (struct rank *)(void *)optimizer;
     const struct oracle_args *args = self->trial->oracle;
-    const struct dpb_update update = {.kind = DPB_UPDATE_MOMENTUM,
+    const double number = (double)step->step + 1;
+    const struct dpb_update update = {.kind = args->adam ? DPB_UPDATE_ADAM : DPB_UPDATE_MOMENTUM,
                                       .rate = step->learning_rate,
                                       .scale = step->scale,
                                       .decay = args->decay,
                                       .momentum = args->momentum,
+                                      .epsilon = oracle_epsilon,
+                                      .beta2 = oracle_beta2,
+                                      .correction = 1 - pow(args->momentum, number),
+                                      .second_correction = 1 - pow(oracle_beta2, number),
+                                      .decoupled = true,
                                       .n = range.end - range.begin,
                                       .first = range.begin,
                                       .decays = &all,
@@ -92,16 +99,17 @@ static dpb_status update_by_momentum(struct dpb_optimizer *optimizer, struct dpb
                                       .weight_type = DPB_FP64,
                                       .gradient_type = DPB_FP64,
                                       .weights = weights,
-                                      .state = self->momentum + range.begin,
+                                      .state = self->state[0] + range.begin,
+                                      .second = self->state[1] + range.begin,
                                       .gradients = gradients};
     (void)bucket;
     return (self->trial->on_device ? &lazy_device_ops : dpb_host_device.ops)
         ->update(queue, &update);
 }
 
-static void *momentum_of(struct dpb_optimizer *optimizer, uint64_t element)
+static void *state_of(struct dpb_optimizer *optimizer, uint64_t element, uint32_t array)
 {
-    return ((struct rank *)(void *)optimizer)->momentum + element;
+    return ((struct rank *)(void *)optimizer)->state[array] + element;
 }
 
 static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
@@ -173,9 +181,9 @@ static const struct dpb_optimizer_ops *optimizer_of(const struct trial *trial)
 {
     static const struct dpb_optimizer_ops here = {.update = update_here},
                                           there = {.update = lazy_device_update},
-                                          by_momentum = {.update = update_by_momentum,
-                                                         .state = momentum_of};
-    return trial->oracle ? &by_momentum : trial->on_device ? &there : &here;
+                                          as_oracle = {.update = update_as_oracle,
+                                                       .state = state_of};
+    return trial->oracle ? &as_oracle : trial->on_device ? &there : &here;
 }
 
 /* Without what there is one of in a process: accounts and status pages. */
@@ -253,6 +261,9 @@ static dpb_status open_rank(struct rank *self)
         .role = self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
         .bucket_bytes = BUCKET * dpb_dtype_size(type),
         .comm_cores = trial->pumped,
+        .optimizer_states = !trial->oracle        ? 0
+                            : trial->oracle->adam ? 2
+                                                  : 1,
         .machines = trial->machines,
         .n_machines = trial->n_machines,
         .device = trial->on_device ? &self->on_device : &dpb_host_device};
@@ -550,6 +561,9 @@ static const struct averaging {
      {.rule = OUTER, .period = 2, .average_state = true}},
     {"gossip", {NULL}, {.rule = GOSSIP, .period = 1}},
     {"gossip", {"comm.period=2"}, {.rule = GOSSIP, .period = 2}},
+    {"gossip",
+     {"comm.period=3", "comm.average_state=yes"},
+     {.rule = GOSSIP, .period = 3, .average_state = true}},
     {"easgd", {"comm.period=1"}, {.rule = EASGD, .period = 1, .alpha = 0.9}},
     {"easgd", {"comm.period=4", "comm.alpha=0.1"}, {.rule = EASGD, .period = 4, .alpha = -0.1}},
     {"sma",
@@ -566,8 +580,8 @@ static const struct averaging {
      {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0, .restarts = true}},
 };
 
-static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, uint32_t learners,
-                              bool pumped, bool on_device)
+static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n_workers,
+                              uint32_t learners, bool pumped, bool on_device)
 {
     const struct dpb_plugin *plugin = load(row->strategy, &plugin_host);
     _Alignas(16) char options[128];
@@ -578,6 +592,7 @@ static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, u
     for (int i = 0; i < 3 && row->settings[i]; i++)
         assert_int_equal(dpb_config_assign(config, row->settings[i], "test"), DPB_OK);
     assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
+    args.adam = adam;
     args.n_workers = n_workers;
     args.learners = learners;
     args.alpha = args.alpha < 0 ? -args.alpha : args.alpha / (learners > 0 ? learners : n_workers);
@@ -599,9 +614,10 @@ TEST(test_averaging)
 {
     for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
         for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
-            for (int form = 0; form < 3; form++)
-                run_beside_oracle(&averaging[i], n_workers, 0, (form + n_workers) % 2 == 1,
-                                  form == 2);
+            for (int form = 0; form < 4; form++) /* AdamW: on the host and on a device, by turns */
+                run_beside_oracle(&averaging[i], form == 3, n_workers, 0,
+                                  (form + n_workers) % 2 == 1,
+                                  form == 2 || (form == 3 && n_workers % 2 == i % 2));
 }
 
 /* With a centre in each place, of 1 or 2 learners. */
@@ -622,8 +638,8 @@ TEST(test_places)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
             for (int form = 0; form < 3; form++)
-                run_beside_oracle(&rows[i], worlds[w][0], worlds[w][1], (form + w) % 2 == 1,
-                                  form == 2);
+                run_beside_oracle(&rows[i], form == 1, worlds[w][0], worlds[w][1],
+                                  (form + w) % 2 == 1, form == 2);
 }
 
 TEST_MAIN(NULL, NULL)

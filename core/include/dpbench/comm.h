@@ -42,6 +42,7 @@ struct dpb_comm_args {
      * queues do their work when it is given. NULL in needs.h's hooks. @borrowed until close. */
     const struct dpb_device_arenas *device;
     const struct dpb_codec *codec; /* codec.h: comm.codec; NULL: none */
+    uint32_t optimizer_states; /* arrays of the optimizer's state, each as long as the weights */
     bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
     bool survives; /* run.survive, with DPB_COMM_SURVIVES */
 };

@@ -75,10 +75,11 @@ struct dpb_optimizer_ops {
     dpb_status (*update)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                          struct dpb_range range, void *weights, const void *gradients,
                          uint64_t bucket, const struct dpb_step *step);
-    /* The optimizer's state of an owned element and of those behind it in its owned range, in the
-     * weights' type and where the weights lie; NULL: it has none. For replicas that differ: a
-     * checkpoint keeps this state of one worker, unless the hook `state` names that of each. */
-    void *(*state)(struct dpb_optimizer *optimizer, uint64_t element);
+    /* Array `array` of the optimizer's state, of an owned element and of those behind it in its
+     * owned range, in the weights' type and where the weights lie; NULL: it has no such array
+     * (args->optimizer_states). For replicas that differ: a checkpoint keeps the state of one
+     * worker, unless the hook `state` names that of each. */
+    void *(*state)(struct dpb_optimizer *optimizer, uint64_t element, uint32_t array);
     /* For a capture: on its queue, before `update` with `step` NULL. The launch then updates by the
      * step that `replay` was given before it. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);

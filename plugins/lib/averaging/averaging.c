@@ -41,10 +41,22 @@ static void *in_inbox(const struct dpb_averaging *self, uint32_t rank, uint64_t 
     return (char *)self->comm.base.arenas.peer_inbox[rank] + area + bytes_of(self, at);
 }
 
-/* An array of arena elements from `at` on: c, or a copy of the optimizer's state. */
+static uint64_t area_of(const struct dpb_layout *layout)
+{
+    return dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+}
+
+/* c from arena element `at` on. */
 static void *own_of(const struct dpb_averaging *self, uint32_t rank, uint64_t at)
 {
     return in_inbox(self, rank, 0, at);
+}
+
+/* Likewise a copy of an array of the optimizer's state, for others to read. */
+static void *shown_state(const struct dpb_averaging *self, uint32_t rank, uint32_t array,
+                         uint64_t at)
+{
+    return in_inbox(self, rank, array * area_of(&self->comm.base.arenas.layout), at);
 }
 
 /* z, or the published mean. */
@@ -72,21 +84,15 @@ static void *start_of(const struct dpb_averaging *self, uint64_t at)
     return in_inbox(self, self->comm.base.args.rank, self->start_at, at);
 }
 
-static uint64_t area_of(const struct dpb_layout *layout)
-{
-    return dpb_strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
-}
-
 static void *outer_velocity_of(const struct dpb_averaging *self, uint64_t at)
 {
     return (char *)start_of(self, at) + area_of(&self->comm.base.arenas.layout);
 }
 
-/* The optimizer's state, in the memory of the weights; NULL: it has none. */
-static char *optimizer_state(const struct dpb_averaging *self)
+/* An array of the optimizer's state from arena element `at` on, in the memory of the weights. */
+static void *state_of(const struct dpb_averaging *self, uint32_t array, uint64_t at)
 {
-    const struct dpb_strategy *base = &self->comm.base;
-    return base->arenas.optimizer ? host->optimizer->state(base->arenas.optimizer, 0) : NULL;
+    return host->optimizer->state(self->comm.base.arenas.optimizer, at, array);
 }
 
 /* ---- work ---------------------------------------------------------------------------------- */
@@ -214,9 +220,10 @@ static struct dpb_rank_set group_of(const struct dpb_averaging *self)
     return self->meets ? self->peers : dpb_strategy_self(&self->comm.base);
 }
 
-static bool averages_state(const struct dpb_averaging *self)
+/* Arrays of the optimizer's state that this step averages. */
+static uint32_t averaged_states(const struct dpb_averaging *self)
 {
-    return self->meets && self->rule.average_state && optimizer_state(self);
+    return self->meets && self->rule.average_state ? self->comm.base.args.optimizer_states : 0;
 }
 
 /* Elements of the bucket to work on next: on a device all of them. */
@@ -295,16 +302,17 @@ static void update_piece(struct dpb_averaging *self, uint64_t bucket, struct dpb
                                                     dpb_strategy_own_gradients(base, piece.begin)));
     if (self->meets && self->rule.centre)
         axpby(&work, -1.0, own_of(self, rank, piece.begin), 1.0, weights);
-    else if (averages_state(self))
-        copy(&work, own_of(self, rank, piece.begin),
-             optimizer_state(self) + bytes_of(self, piece.begin), rank);
+    for (uint32_t i = 0; i < averaged_states(self); i++)
+        copy(&work, shown_state(self, rank, i, piece.begin), state_of(self, i, piece.begin), rank);
 }
 
 static void update_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_averaging *self = strategy;
     do {
-        const struct dpb_piece piece = next_piece(self, bucket, turn->length, turn->at);
+        struct dpb_piece piece = next_piece(self, bucket, turn->length, turn->at);
+        if (self->comm.base.args.whole)
+            piece.n = turn->length;
         update_piece(self, bucket, piece);
         turn->at += piece.n;
     } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
@@ -366,10 +374,11 @@ static void meet_group(const struct work *work, struct dpb_piece piece)
     for (uint32_t i = 0; i < n; i++)
         arrays[i] = dpb_strategy_weights(&self->comm.base, ranks[i], piece.begin);
     take_mean(work, arrays, ranks, n, place, self->rule.meet ? &piece.begin : NULL);
-    for (uint32_t i = 0; i < n; i++)
-        arrays[i] = own_of(self, ranks[i], piece.begin);
-    if (averages_state(self))
+    for (uint32_t array = 0; array < averaged_states(self); array++) {
+        for (uint32_t i = 0; i < n; i++)
+            arrays[i] = shown_state(self, ranks[i], array, piece.begin);
         take_mean(work, arrays, ranks, n, place, NULL);
+    }
 }
 
 /* The places meet z once their learners have met y: both at once, with all of these weights, would
@@ -490,17 +499,16 @@ static void take_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
     struct dpb_averaging *self = strategy;
     const struct dpb_strategy *base = strategy;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
-    const bool any = averages_state(self);
+    const struct work work = {self, TAKES, turn->length};
     dpb_strategy_span_others(base, DPB_SIGNAL_REDUCED, DPB_SIGNAL_REDUCED, group_of(self), bucket);
     const bool met_all = self->meets && self->peers.n == base->args.n_workers;
     if (dpb_strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
         dpb_signals_span_late(&base->signals, DPB_SIGNAL_PUSHED, dpb_strategy_workers(base),
                               bucket);
-    if (any)
-        copy(&(struct work){self, TAKES, turn->length},
-             optimizer_state(self) + bytes_of(self, begin), own_of(self, base->args.rank, begin),
+    for (uint32_t i = 0; i < averaged_states(self); i++)
+        copy(&work, state_of(self, i, begin), shown_state(self, base->args.rank, i, begin),
              base->args.rank);
-    dpb_device_begun(&self->comm, TAKES, bucket, !any);
+    dpb_device_begun(&self->comm, TAKES, bucket, averaged_states(self) == 0);
     turn->at = turn->length;
 }
 
@@ -597,18 +605,20 @@ static dpb_status averaging_open(const void *options, const struct dpb_comm_args
                       args->n_workers, DPB_SUM_SOURCES, DPB_SUM_SOURCES - 1);
 }
 
-/* Arrays as large as the weights in the inbox of this rank. */
-static uint32_t count_areas(const struct dpb_averaging_rule *rule, uint32_t rank)
+/* Arrays as large as the weights with which an inbox begins: c, or the optimizer's state. */
+static uint32_t first_areas(const struct dpb_averaging_rule *rule, const struct dpb_comm_args *args)
 {
-    const uint32_t of_all = rule->centre || rule->average_state;
-    const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
-    return of_all + of_place + (rank == 0 ? 1 + keeps_velocity(rule) : 0) + (rule->meet ? 2 : 0);
+    return rule->centre ? 1 : rule->average_state ? args->optimizer_states : 0;
 }
 
-static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, uint32_t rank,
+static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, const struct dpb_comm_args *args,
                             const struct dpb_layout *layout)
 {
-    return count_areas(rule, rank) * area_of(layout);
+    const uint32_t rank = args->rank;
+    const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
+    const uint32_t n = first_areas(rule, args) + of_place +
+                       (rank == 0 ? 1 + keeps_velocity(rule) : 0) + (rule->meet ? 2 : 0);
+    return n * area_of(layout);
 }
 
 /* Slots that a meeting of n workers takes. */
@@ -635,7 +645,7 @@ static void averaging_memory(const void *options, const struct dpb_comm_args *ar
                              struct dpb_comm_memory *memory)
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
-    memory->beside_bytes = inbox_bytes(&rule, args->rank, layout);
+    memory->beside_bytes = inbox_bytes(&rule, args, layout);
     memory->device_bytes = staging_bytes(&rule, args->n_workers, layout, bucket_elements);
 }
 
@@ -645,16 +655,18 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     struct dpb_averaging *self = comm;
     const struct dpb_comm_args *args = &self->comm.base.args;
     const uint64_t area = area_of(layout);
+    if (args->whole && want->bucket_elements < layout->n_elements)
+        want->bucket_elements = layout->n_elements; /* nobody reads weights before all are new */
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract = contract_of(&self->rule, args->n_workers);
     self->fence_at = dpb_strategy_lines(want->scratch_bytes);
     want->scratch_bytes = self->fence_at + sizeof(struct dpb_flag);
-    self->place_at = self->rule.centre || self->rule.average_state ? area : 0;
+    self->place_at = first_areas(&self->rule, args) * area;
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
-    self->staging_at = inbox_bytes(&self->rule, args->rank, layout);
+    self->staging_at = inbox_bytes(&self->rule, args, layout);
     self->start_at = self->rule.meet ? self->staging_at - 2 * area : 0;
     want->inbox_bytes = self->staging_at;
     if (!self->comm.in_place)
@@ -863,12 +875,13 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const uint64_t n = arenas->layout.n_elements;
-    void *momentum = optimizer_state(self);
+    static const char *const states[] = {"optimizer", "optimizer_second"};
     saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &self->steps};
     saved->arrays[saved->n++] =
         (struct dpb_saved_array){"weights", type, false, n, arenas->weights};
-    if (momentum)
-        saved->arrays[saved->n++] = (struct dpb_saved_array){"optimizer", type, false, n, momentum};
+    for (uint32_t i = 0; i < self->comm.base.args.optimizer_states; i++)
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){states[i], type, false, n, state_of(self, i, 0)};
     if (self->rule.restart > 0)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"rate", DPB_FP64, true, 1, &self->rate};

@@ -24,6 +24,10 @@
  * into its own memory, works there, and copies the result to its destination. No kernel touches
  * another device's memory; only `copy` does.
  *
+ * A worker's optimizer is its own: any rule works, and its state stays with the worker unless the
+ * means are of states, too. Rules with norms of whole tensors (DPB_COMM_WHOLE) update all weights
+ * at once, so the whole model is then one bucket.
+ *
  * Fences: 1. Weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
  * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
  * have updated their last bucket of the step before. So the contract's `lead` is 0, and a run
@@ -50,6 +54,7 @@ struct dpb_averaging_options {
 
 #define DPB_AVERAGING_AT(member) offsetof(struct dpb_averaging_options, member)
 #define DPB_AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
+#define DPB_AVERAGING_STATE "average all arrays of the optimizer's state (momentum, moments), too"
 #define DPB_AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
 
 /* A part of the arrays in a meeting, `n` elements of the weights' type. */
@@ -74,7 +79,7 @@ struct dpb_averaging_rule {
     /* If a step's rate is at most this share of the rate of the step before, replicas restart from
      * the centre, and d is 0. 0: never. */
     double restart;
-    /* Mean: averages the optimizer's state, too. */
+    /* Mean: averages all arrays of the optimizer's state, too. */
     bool average_state;
     /* Mean: returns this rank's one partner, for which it returns this rank; the own rank: no
      * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
@@ -95,7 +100,7 @@ typedef struct dpb_averaging_rule (*dpb_averaging_rule_of)(const void *options,
 struct dpb_averaging {
     struct dpb_device_strategy comm; /* first */
     struct dpb_averaging_rule rule;
-    /* Offsets into an inbox, in bytes. Each inbox begins with c, or a copy of optimizer state. */
+    /* Offsets into an inbox, in bytes. Each inbox begins with c, or copies of optimizer state. */
     uint64_t place_at;    /* in the inbox of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
@@ -120,13 +125,14 @@ const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
 
 /* Defines a whole plugin whose rule the function RULE returns. Members of struct dpb_plugin follow
  * RULE: .name, .version, .summary, .options, .options_size. */
-#define DPB_AVERAGING_PLUGIN(RULE, ...)                                                           \
-    static const struct dpb_plugin averaging_plugin = {                                           \
-        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                       \
-    {                                                                                             \
-        return dpb_averaging_entry(given, &averaging_plugin, RULE);                               \
-    }                                                                                             \
+#define DPB_AVERAGING_PLUGIN(RULE, ...)                                     \
+    static const struct dpb_plugin averaging_plugin = {                     \
+        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                           \
+        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE, __VA_ARGS__};    \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given) \
+    {                                                                       \
+        return dpb_averaging_entry(given, &averaging_plugin, RULE);         \
+    }                                                                       \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif
