@@ -159,6 +159,18 @@ static dpb_status at_pause(struct dpb_trainer *trainer, bool *is_over)
     return DPB_OK;
 }
 
+/* Whether workers are steps apart, but pause and end at a common one. */
+static bool may_lead(const struct dpb_trainer *trainer)
+{
+    return trainer->control.lead > 0 || trainer->control.step_of;
+}
+
+static dpb_status at_common_pause(struct dpb_trainer *trainer, bool *is_over)
+{
+    *is_over = dpb_control_may_pause(&trainer->control, trainer->course.step);
+    return DPB_OK;
+}
+
 static dpb_status all_left(struct dpb_trainer *trainer, bool *is_over)
 {
     *is_over = dpb_control_all_left(&trainer->control);
@@ -205,8 +217,13 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
     if (*stop)
         DPB_TRY(end_account_if_paid(trainer));
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
+    const int64_t arrived_ns = dpb_now_ns();
+    if (may_lead(trainer)) {
+        dpb_control_arrive(&trainer->control, trainer->course.step);
+        DPB_TRY(await_others(trainer, " before a pause", at_common_pause));
+        note_all_met(trainer, arrived_ns);
+    }
     if (trainer->control.apart) {
-        const int64_t arrived_ns = dpb_now_ns();
         if (stops_before(trainer))
             return DPB_OK; /* each stops where it is */
         DPB_TRY(dpb_exchange_settle(&trainer->exchange));
@@ -320,7 +337,7 @@ dpb_status dpb_end_training(struct dpb_trainer *trainer)
         dpb_load_end(&trainer->journal->load);
     const int64_t arrived_ns = dpb_now_ns();
     DPB_TRY(leave_together(trainer));
-    if (trainer->control.apart)
+    if (trainer->control.apart || may_lead(trainer))
         note_all_met(trainer, arrived_ns);
     DPB_TRY(agree_on_end(trainer, &interrupted));
     return interrupted ? DPB_INTERRUPTED : DPB_OK;

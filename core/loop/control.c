@@ -32,11 +32,19 @@ static dpb_status post_to_boards(void *context, const struct dpb_post *words)
     return dpb_store_post(words, sizeof *words);
 }
 
+static uint64_t step_on_page(const struct dpb_control *control, uint32_t rank)
+{
+    return __atomic_load_n(&dpb_board_page(control->board, rank)->step, __ATOMIC_ACQUIRE);
+}
+
 void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart, uint32_t lead)
 {
     dpb_control_init(control, dpb_board_control(dpb_world.board), dpb_world.rank, n_workers);
     control->apart = apart;
-    control->lead = apart ? 0 : lead;
+    if (lead > 0 && !apart && dpb_world.parted)
+        control->lead = lead;
+    else if (lead > 0 && !apart)
+        control->step_of = step_on_page;
     control->board = dpb_world.board;
     if (dpb_world.parted)
         dpb_control_relay(control, post_to_boards, NULL);
@@ -137,7 +145,8 @@ static void commit_if_all_acked(struct dpb_control *control)
         highest = step > highest ? step : highest;
     }
     const uint64_t commit = control->acked << 32 | control->proposed;
-    const uint64_t step = control->apart ? highest : highest + 2 + 2 * control->lead;
+    const uint64_t past = control->step_of ? 3 : 2 + 2 * control->lead;
+    const uint64_t step = control->apart ? highest : highest + past;
     struct dpb_post post = {.all = true, .confirm_at = UINT64_MAX};
     set(control, &post, &block->commit_step, step);
     set(control, &post, &block->commit, commit);
@@ -154,10 +163,19 @@ static void take_actions(struct dpb_control *control, uint64_t commit, uint32_t 
     control->acked = 0;
 }
 
-/* The step that this rank, having acknowledged, does not begin without the commit. */
-static uint64_t holds_at(const struct dpb_control *control)
+/* Whether this rank, having acknowledged, does not begin the step without the commit. */
+static bool holds_at(const struct dpb_control *control, uint64_t step)
 {
-    return control->acked_step + 2 + (control->rank == 0 ? 1 : 2) * control->lead;
+    bool is_needed = false;
+    for (uint32_t rank = 0; control->step_of && rank < control->n_ranks; rank++) {
+        const uint64_t at = control->step_of(control, rank); /* before it may acknowledge */
+        const uint64_t *acked = &control->block->acks[rank].sequence;
+        const bool looks = rank != 0 && __atomic_load_n(acked, __ATOMIC_ACQUIRE) == control->acked;
+        if (rank != control->rank && !looks && at >= step && !has_left(control, rank))
+            is_needed = true;
+    }
+    return !is_needed &&
+           step >= control->acked_step + 2 + (control->rank == 0 ? 1 : 2) * control->lead;
 }
 
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions)
@@ -179,7 +197,7 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 
     uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
     if (commit >> 32 != control->acked)
-        return control->apart || step < holds_at(control);
+        return control->apart || !holds_at(control, step);
     if (control->apart || step >= __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
         take_actions(control, commit, actions);
     return true;

@@ -21,11 +21,18 @@
  * acknowledgement comes at s + 2. A rank that holds has handed over the gradients of all steps
  * before, and keeps no other rank from reaching that step.
  *
- * With a lead of L a rank may be L steps ahead of another, and wait there for the other to come to
- * the same step. When rank 0 proposes at step s, the others are in [s - L, s + L]. Rank 0 must come
- * out of each step that it enters, or it never commits; and it must reach s + L, or a rank that
- * waits there never acknowledges. So rank 0 holds at s + 2 + L, a rank that has acknowledged at
- * step a at a + 2 + 2 L, and the commit is for 2 + 2 L steps past the highest.
+ * With a lead of L a rank may be L steps ahead of another, and wait within a step for the other to
+ * come there. Rank 0 must come out of each step that it enters, or it never commits. So must a rank
+ * that has not acknowledged, or it never looks.
+ *
+ *   - On one board (`step_of`) a rank that has acknowledged holds only at a step in which there is
+ *     no such rank. Such a rank acknowledges at the step where `step_of` has it, or one later. So
+ *     rank 0 begins no step past H + 1, where H is the highest acknowledgement. `step_of` has rank 0
+ *     at H + 2 at most, where it may hold. Others then begin no step past H + 2, and the commit is
+ *     for H + 3.
+ *   - On several boards (`lead`) news of steps may overtake acknowledgements. When rank 0 proposes
+ *     at step s, the others are in [s - L, s + L]. So rank 0 holds at s + 2 + L, a rank that has
+ *     acknowledged at step a at a + 2 + 2 L, and the commit is for 2 + 2 L steps past the highest.
  *
  * Where a rank may be any number of steps ahead of another, or where nobody waits for a rank that
  * has settled, a common step would make the slow ranks train for as long as they are behind
@@ -91,7 +98,9 @@ struct dpb_control {
     uint64_t done;              /* sequence of the last action taken */
     uint64_t committed;         /* its step: apart, the highest that a rank had acknowledged at */
     bool apart;                 /* set after init */
-    uint64_t lead;              /* likewise: of the contract; 0 with `apart` */
+    /* Likewise, with a lead: of the contract, where there are several boards; else 0. On one board
+     * the step that a rank looks before or is in; else NULL. */
+    uint64_t lead, (*step_of)(const struct dpb_control *control, uint32_t rank);
     /* Set after init, with its argument; NULL: none. dpb_control_look calls it between looks, for
      * work of this rank that other ranks may need before their next look. */
     dpb_status (*meanwhile)(void *owner);

@@ -162,9 +162,8 @@ static dpb_status open_course(struct dpb_trainer *trainer)
     trainer->course.evaluated_at = UINT64_MAX;
     if (!trainer->course.gated && run->steps)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
-    const uint32_t lead = trainer->exchange.plan.contract.lead;
-    const bool apart = lead == UINT32_MAX || (lead > 0 && trainer->exchange.ops->settle);
-    dpb_control_join(&trainer->control, experiment->n_workers, apart, lead);
+    dpb_control_join(&trainer->control, experiment->n_workers, trainer->journal->apart,
+                     trainer->exchange.plan.contract.lead);
     if (trainer->exchange.late.on) {
         trainer->control.meanwhile = dpb_exchange_move;
         trainer->control.owner = &trainer->exchange;
@@ -225,7 +224,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     DPB_TRY(dpb_snapshot_open(&trainer->snapshot, &trainer->exchange, &trainer->statistics,
                               trainer->journal));
     dpb_contract_label(contract, experiment->n_workers, trainer->journal->consistency);
-    trainer->journal->apart = contract->lead > 0;
+    trainer->journal->apart = dpb_contract_apart(contract, trainer->exchange.ops);
     trainer->journal->within = steps_within(&trainer->exchange);
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;

@@ -95,7 +95,7 @@ struct dpb_journal {
     uint64_t dropped_spans;
     /* No worker begins a step before all have begun the step so many before; 0: not promised. */
     uint32_t within;
-    bool apart; /* workers do not wait for each other in each step */
+    bool apart; /* workers neither begin to time nor end on a common step */
     /* Ages of this worker's gradients, one a server and timed step: ages[i] counts age i, the last
      * entry that age or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;

@@ -66,6 +66,11 @@ static const char *contradiction(const struct dpb_contract *contract,
     return NULL;
 }
 
+bool dpb_contract_apart(const struct dpb_contract *contract, const struct dpb_comm_ops *ops)
+{
+    return contract->lead == UINT32_MAX || (contract->lead > 0 && ops->settle);
+}
+
 dpb_status dpb_contract_ask(const struct dpb_experiment *experiment, struct dpb_contract *contract)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];

@@ -16,6 +16,10 @@ enum { DPB_ROUNDINGS = 1 << 24 }; /* so many units of fp32 are as large as the g
 /* The contract of a synchronous mean over the workers; `alone`: of workers that do not exchange. */
 struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone);
 
+/* Whether each worker ends where it is: a common step would make slow workers train for as long as
+ * they are behind, or nobody waits for a worker that has settled. */
+bool dpb_contract_apart(const struct dpb_contract *contract, const struct dpb_comm_ops *ops);
+
 /* The contract that the strategy tells the launcher (needs.h); without its hook, the preset. */
 dpb_status dpb_contract_ask(const struct dpb_experiment *experiment, struct dpb_contract *contract);
 

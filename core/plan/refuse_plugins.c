@@ -503,7 +503,8 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
     DPB_TRY(check_measured(experiment, contract));
     DPB_TRY(check_state(experiment, contract));
     DPB_TRY(check_synchronous(experiment, contract));
-    if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
+    if (contract->consistency != DPB_ALONE &&
+        dpb_contract_apart(contract, experiment->plugins[DPB_PLUGIN_COMM]->ops) &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "precision",
                                "comm '%s' lets workers be steps apart, and run.precision = fp16 "

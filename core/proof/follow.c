@@ -39,11 +39,13 @@ static bool applies(const struct dpb_exchange *exchange)
 }
 
 /* Gradients may be on their way between two steps. A periodic strategy settles by its meetings;
- * comm.late has ended the exchange before. */
+ * comm.late has ended the exchange before. Replicas of workers that end together change by their
+ * own steps alone, and by meetings within them. */
 static bool rests(const struct dpb_exchange *exchange)
 {
     const struct dpb_contract *contract = &exchange->plan.contract;
-    return contract->lead == 0 && !exchange->ops->settle && !exchange->ops->applied &&
+    const bool meets = dpb_follow_apart(exchange) && contract->lead < UINT32_MAX;
+    return (contract->lead == 0 || meets) && !exchange->ops->settle && !exchange->ops->applied &&
            (contract->settle_steps == 0 || contract->consistency == DPB_PERIODIC ||
             exchange->experiment->settings.comm.late > 0);
 }

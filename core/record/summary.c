@@ -105,8 +105,12 @@ static dpb_status time_together(const struct dpb_summary_args *args, uint64_t fi
     struct span *spans = calloc((size_t)args->n_workers + 1, sizeof *spans);
     DPB_TRY(dpb_allocated(spans));
     int64_t ended_ns = INT64_MIN;
-    for (uint32_t w = 0; w < args->n_workers && n > 0; w++)
+    for (uint32_t w = 0; w < args->n_workers && n > 0; w++) {
         spans[w] = start_of(args->journals[w]->records, first, first + n);
+        /* Of workers that lead, the last to end the step before. */
+        if (args->journals[w]->within > 1 && spans[w].end_ns > ended_ns)
+            ended_ns = spans[w].end_ns;
+    }
     for (uint64_t k = 0; k < n; k++) {
         const struct dpb_record *latest = NULL;
         struct span all = step_of_all(args, first + k, spans, &latest);

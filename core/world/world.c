@@ -99,7 +99,7 @@ void dpb_world_show_aside(bool shows)
 void dpb_world_begin_step(uint64_t step)
 {
     __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, step,
-                     __ATOMIC_RELAXED);
+                     __ATOMIC_RELEASE);
 }
 
 uint64_t dpb_world_step(void)

@@ -16,6 +16,9 @@
  * cancelled makes both longer: the same check fails. Where others had the cores in each try,
  * nothing is decided and the case is skipped. With DPB_ALL_CELLS (make check-long) there are worlds
  * of 8 workers, too, runs are four times as long, and an update may be off by 5 %.
+ *
+ * Workers that average their weights wait in meetings alone. Beside a given trace of delays
+ * local_sgd takes in each period the largest of the workers' sums, and not the sum of the largest.
  */
 #include <math.h>
 #include <stdio.h>
@@ -218,6 +221,103 @@ static void test_stops(void **state)
     assert_true(stops < 0.85 && deaf > 0.95);
 }
 
+/* ---- meetings ------------------------------------------------------------------------------ */
+
+enum {
+    APART = 4,
+    PERIOD = 8,
+    PERIODS = 5,
+    TRACED = (PERIODS + 1) * PERIOD /* steps, warm-up too */
+};
+
+static double traced_ms[TRACED][APART];
+
+static void write_trace(uint64_t seed)
+{
+    struct dpb_delay delay;
+    char path[96];
+    assert_int_equal(dpb_delay_make("exponential(20 ms)", "", "all", "", APART, seed, &delay),
+                     DPB_OK);
+    snprintf(path, sizeof path, "%s/delays", timed_directory());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint64_t step = 0; step < TRACED; step++)
+        for (uint32_t rank = 0; rank < APART; rank++) {
+            traced_ms[step][rank] = (double)(dpb_delay_of(&delay, rank, step) / 1000) * 1e-3;
+            fprintf(file, "%.3f\n", traced_ms[step][rank]);
+        }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* What delays add to the timed steps of workers that meet every `period` steps. */
+static double traced_sum_ms(unsigned period)
+{
+    double all = 0;
+    for (unsigned first = PERIOD; first < TRACED; first += period) {
+        double largest = 0;
+        for (unsigned rank = 0; rank < APART; rank++) {
+            double sum = 0;
+            for (unsigned step = first; step < first + period; step++)
+                sum += traced_ms[step][rank];
+            largest = fmax(largest, sum);
+        }
+        all += largest;
+    }
+    return all;
+}
+
+static double timed_steps_ms(unsigned period, bool delayed)
+{
+    struct command command;
+    char delay[128] = "";
+    double sum_ns = 0;
+    if (delayed)
+        snprintf(delay, sizeof delay, "run.delay=trace(%s/delays)", timed_directory());
+    timed_run(&command, 0,
+              "comm.name=local_sgd comm.period=%u run.workers=%d run.batch=1 run.prove=no "
+              "device.forward=1 device.backward=0 run.warmup_steps=%d run.steps=%d %s",
+              period, APART, PERIOD, TRACED - PERIOD, delay);
+    const json_t *steps_ns = json_at(command.json, "timing.step_ns");
+    assert_int_equal(json_array_size(steps_ns), TRACED - PERIOD);
+    for (size_t i = 0; i < json_array_size(steps_ns); i++)
+        sum_ns += json_number_value(json_array_get(steps_ns, i));
+    return sum_ns * 1e-6;
+}
+
+/* As error_of. A period of 1 is the control: workers that wait for each other in each step. */
+static double meeting_error(unsigned period, bool *busy)
+{
+    timed_napper_start();
+    const double before = timed_steps_ms(period, false), is = timed_steps_ms(period, true);
+    const double after = timed_steps_ms(period, false), late = timed_napper_stop();
+    const double least = traced_sum_ms(period) + fmin(before, after);
+    const double most = traced_sum_ms(period) + fmax(before, after);
+    const double off = fmax(fmax(least - is, is - most), 0.0);
+    *busy = *busy && timed_was_busy() && late > BUSY_LATE_MS;
+    print_message(
+        "period %u: %.1f ms, expected %.1f to %.1f ms (%.1f %% off), wakes %.2f ms late\n", period,
+        is, least, most, off / least * 100.0, late);
+    return fmax(0.0, off - (TRACED - PERIOD) * late) / least;
+}
+
+CASE(test_meetings)
+{
+    double error = INFINITY, control = INFINITY;
+    bool busy = true;
+    uint64_t seed = 0;
+    for (int attempt = 0; attempt < TRIES && !(error <= 0.03 && control <= 0.03); attempt++) {
+        do
+            write_trace(++seed);
+        while (traced_sum_ms(1) < 1.4 * traced_sum_ms(PERIOD));
+        error = meeting_error(PERIOD, &busy);
+        control = meeting_error(1, &busy);
+    }
+    timed_skip_where(!(error <= 0.03 && control <= 0.03) && busy);
+    if (!(error <= 0.03 && control <= 0.03))
+        fail_msg("a period is %.1f %% off its slowest worker's time, the control %.1f %%",
+                 error * 100.0, control * 100.0);
+}
+
 int main(void)
 {
     const bool all = getenv("DPB_ALL_CELLS") != NULL;
@@ -233,5 +333,6 @@ int main(void)
     add_case(test_deaf, &policies[1], "k_batch_sync with workers that do not stop takes longer");
     add_case(test_stops, "forward", "a cancelled worker leaves its forward pass");
     add_case(test_stops, "backward", "a cancelled worker leaves its backward pass");
+    add_case(test_meetings, NULL, "workers that average wait in meetings alone");
     return test_main(timed_setup, timed_teardown);
 }

@@ -51,14 +51,29 @@ struct job {
     bool is_apart;
     struct rank ranks[MAX_RANKS];
     uint32_t n_ranks, seed;
-    bool together;    /* a step is exchanged: nobody begins a step before all have begun the last */
-    uint32_t late;    /* ... or, with 1, the one before the last: comm.late */
-    uint64_t period;  /* ... or in each period-th alone nobody ends it before all have begun it */
-    uint64_t length;  /* steps of the run; UINT64_MAX: until it is stopped */
-    uint32_t drawn;   /* random numbers so far */
-    uint32_t planned; /* proposals to come, the stop last */
+    bool together;   /* a step is exchanged: nobody begins a step before all have begun the last */
+    uint32_t late;   /* ... or, with 1, the one before the last: comm.late */
+    uint64_t period; /* ... or in each period-th alone nobody ends it before all have begun it */
+    uint64_t length; /* steps of the run; UINT64_MAX: until it is stopped */
+    uint64_t pages[MAX_RANKS]; /* the steps that ranks look before or are in */
+    uint32_t drawn;            /* random numbers so far */
+    uint32_t planned;          /* proposals to come, the stop last */
     uint32_t all_proposed;
 };
+
+static struct job *current;
+
+static uint64_t step_of(const struct dpb_control *control, uint32_t rank)
+{
+    (void)control;
+    return __atomic_load_n(&current->pages[rank], __ATOMIC_ACQUIRE);
+}
+
+static bool look_at(struct job *job, struct rank *rank, uint32_t *actions)
+{
+    __atomic_store_n(&job->pages[rank->control.rank], rank->step, __ATOMIC_RELEASE);
+    return dpb_control_try(&rank->control, rank->step, actions);
+}
 
 static uint32_t draw(struct job *job, uint32_t below)
 {
@@ -135,6 +150,7 @@ static bool deliver(struct job *job)
 static void job_make(struct job *job, uint32_t seed)
 {
     memset(job, 0, sizeof *job);
+    current = job;
     job->seed = seed;
     job->n_ranks = 1 + draw(job, MAX_RANKS);
     job->together = draw(job, 2);
@@ -144,7 +160,7 @@ static void job_make(struct job *job, uint32_t seed)
     job->planned = 1 + draw(job, 5);
     for (uint32_t r = 0; r < job->n_ranks; r++) {
         dpb_control_init(&job->ranks[r].control, &job->block, r, job->n_ranks);
-        job->ranks[r].control.lead = job->period - 1;
+        job->ranks[r].control.step_of = job->period > 1 ? step_of : NULL;
         job->ranks[r].weight = draw(job, 3) == 0 ? 1 : 1 + draw(job, 12);
     }
 }
@@ -207,15 +223,19 @@ static void check_taken(const struct job *job)
 
 /* ---- interleavings ------------------------------------------------------------------------- */
 
-/* Nobody has begun the step that a commit is for. */
+/* Nobody has begun the step that a commit is for; and it is not far, whatever the period. */
 static void check_commit(const struct job *job, uint64_t commit_before)
 {
+    uint64_t most = 0;
     if (job->block.commit == commit_before)
         return;
-    for (uint32_t r = 0; r < job->n_ranks; r++)
+    for (uint32_t r = 0; r < job->n_ranks; r++) {
+        most = job->ranks[r].step > most ? job->ranks[r].step : most;
         if (!job->ranks[r].ended && job->ranks[r].step > job->block.commit_step)
             fail_msg("seed %u: step %llu is committed, rank %u has begun it", job->seed,
                      (unsigned long long)job->block.commit_step, r);
+    }
+    assert_true(job->is_apart || job->block.commit_step <= most + 3);
 }
 
 static bool may_look(const struct job *job, const struct rank *rank)
@@ -250,7 +270,7 @@ static bool move(struct job *job)
     if (rank->ended)
         all_left = dpb_control_all_left(&rank->control);
     else if (may_look(job, rank))
-        may_begin_step = dpb_control_try(&rank->control, rank->step, &actions);
+        may_begin_step = look_at(job, rank, &actions);
     check_commit(job, commit);
     if (may_begin_step)
         act(job, rank, actions);
@@ -483,7 +503,7 @@ static void *run_rank(void *argument)
         pause_at_random(&a->seed);
         if (rank->control.rank == 0)
             maybe_propose(a->job);
-        if (!may_look(a->job, rank) || !dpb_control_try(&rank->control, rank->step, &actions))
+        if (!may_look(a->job, rank) || !look_at(a->job, rank, &actions))
             continue;
         uint64_t step = rank->step;
         if (actions != 0)

@@ -360,7 +360,14 @@ static void compare_with_oracle(struct rank *self, const double *is, const doubl
         self->wrong += !(fabs(is[i] - expected[i]) <= 1e-12 * fmax(1.0, fabs(expected[i])));
 }
 
-/* The model is looked at in every third step, as an evaluation does. */
+/* Now and then a rank sleeps, so that others are steps ahead. */
+static void fall_behind(const struct rank *self, uint64_t step)
+{
+    if ((self->rank * 7 + step * 5) % 11 == 0)
+        usleep(500);
+}
+
+/* The model is looked at in every tenth step, as an evaluation does. */
 static dpb_status work_beside_oracle(struct rank *self)
 {
     struct dpb_view view;
@@ -368,10 +375,11 @@ static dpb_status work_beside_oracle(struct rank *self)
     self->oracle = calloc(1, sizeof *self->oracle);
     self->oracle->args = *self->trial->oracle;
     for (uint64_t step = 0; step < STEPS; step++) {
+        fall_behind(self, step);
         DPB_TRY(exchange(self, step));
         oracle_step(self->oracle, noise);
         compare_with_oracle(self, self->bound.weights, self->oracle->w[self->rank]);
-        if (step % 3 != 1)
+        if (step % 10 != 1)
             continue;
         DPB_TRY(self->ops->publish(self->comm, &view));
         oracle_model(self->oracle, model);

@@ -427,6 +427,27 @@ TEST(incomplete_journals_give_what_there_is)
     dpb_summary_release(&s);
 }
 
+/* Workers that wait in meetings alone: a step ends with its last worker, and the first timed step
+ * begins where the last worker ends warm-up. */
+TEST(workers_with_a_lead_are_timed_by_the_last)
+{
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    for (int k = 0; k < 6; k++) {
+        add_step(a, 0, k < 5 ? 10 : 70); /* it waits in the last step */
+        add_step(b, 0, 20);
+    }
+    a->timed_from = b->timed_from = 2;
+    for (uint32_t within = 1; within <= 4; within += 3) {
+        a->within = b->within = within;
+        struct dpb_summary s = summary_of(a, b, false);
+        assert_int_equal(s.n_steps, 4);
+        assert_int_equal(s.step_ns[0], (within == 1 ? 40 : 20) * MS);
+        for (int k = 1; k < 4; k++)
+            assert_int_equal(s.step_ns[k], 20 * MS);
+        dpb_summary_release(&s);
+    }
+}
+
 /* A worker may begin a step when all have begun the one before, or by its lead an earlier one. */
 TEST(a_step_too_early_breaks_the_lead)
 {

@@ -75,9 +75,10 @@ struct dpb_contract {
     uint32_t roundings;
     /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
      * over the gradients of the step before (with comm.late: of the one before that). UINT32_MAX:
-     * any number. Core compares the begins of steps after training. Workers end at one step, up to
-     * 2 + 2 lead steps behind a stop; with UINT32_MAX, or a lead and the hook `settle`, each ends
-     * where it is. */
+     * any number. Core compares the begins of steps after training. Workers pause and end at one
+     * step: 3 behind the furthest that one of them has begun, under mpirun 2 + 2 lead. With
+     * UINT32_MAX, or a lead and the hook `settle`, each ends where it is. Between a worker's own
+     * steps its weights, and its arrays of the books, do not change. */
     uint32_t lead;
     bool replicas_equal; /* after settling, all workers hold the same bits */
 };

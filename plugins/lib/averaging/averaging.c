@@ -268,7 +268,7 @@ static void begin_anew(const struct work *work, struct dpb_piece piece)
 }
 
 /* c, of the weights before their update. Where replicas begin anew there is nothing between them
- * and their centre, and that of a place may be on its way. */
+ * and their centre. */
 static void measure(const struct work *work, struct dpb_piece piece)
 {
     const struct dpb_averaging *self = work->self;
@@ -278,7 +278,7 @@ static void measure(const struct work *work, struct dpb_piece piece)
         clear(work, c);
         return;
     }
-    if (self->rule.learners > 0)
+    if (self->rule.learners > 0 && !self->anew)
         copy(work, c, place_of(self, rank, piece.begin), first_of(&self->rule, rank));
     else
         copy(work, c, model_of(self, piece.begin), 0);
@@ -475,23 +475,46 @@ static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
 
 /* ---- stage: all slices are there ----------------------------------------------------------- */
 
-/* The last bucket waits for the step of all workers, too. */
+static uint32_t lead_of(const struct dpb_averaging_rule *rule, uint32_t n_workers)
+{
+    return (uint32_t)rule->period * (rule->partner ? n_workers : 1) - 1;
+}
+
+/* Partners, in the last bucket: the signals of the step that all must have updated before this rank
+ * ends the step under way. False: there is none. */
+static bool signals_before(const struct dpb_averaging *self, uint64_t bucket,
+                           struct dpb_rank_signals *before)
+{
+    const struct dpb_strategy *base = &self->comm.base;
+    *before = base->signals;
+    before->exchange -= lead_of(&self->rule, base->args.n_workers);
+    return self->rule.partner && dpb_strategy_is_last(base, bucket);
+}
+
 static bool take_due(void *strategy, uint64_t bucket)
 {
     const struct dpb_strategy *base = strategy;
+    struct dpb_rank_signals before;
     return dpb_device_has_room(strategy, TAKES) &&
            dpb_signals_reached(&base->signals, DPB_SIGNAL_REDUCED, group_of(strategy), bucket) &&
-           (!dpb_strategy_is_last(base, bucket) ||
-            dpb_strategy_all_reached(base, DPB_SIGNAL_PUSHED, bucket));
+           (!signals_before(strategy, bucket, &before) ||
+            dpb_signals_reached(&before, DPB_SIGNAL_PUSHED, dpb_strategy_workers(base), bucket));
 }
 
 static dpb_status take_wait(void *strategy, uint64_t bucket)
 {
     struct dpb_averaging *self = strategy;
-    if (!dpb_signals_reached(&self->comm.base.signals, DPB_SIGNAL_REDUCED, group_of(self), bucket))
+    const struct dpb_strategy *base = strategy;
+    const struct dpb_rank_set workers = dpb_strategy_workers(base);
+    static const char purpose[] = "the peer's step";
+    struct dpb_rank_signals before;
+    if (!dpb_signals_reached(&base->signals, DPB_SIGNAL_REDUCED, group_of(self), bucket) ||
+        !signals_before(self, bucket, &before))
         return wait_for(self, DPB_SIGNAL_REDUCED, group_of(self), bucket, "the peer's slice");
-    return wait_for(self, DPB_SIGNAL_PUSHED, dpb_strategy_workers(&self->comm.base), bucket,
-                    "the peer's step");
+    const uint32_t missing = dpb_signals_missing(&before, DPB_SIGNAL_PUSHED, workers, bucket);
+    if (missing == UINT32_MAX || self->comm.in_place)
+        return dpb_signals_wait(&before, DPB_SIGNAL_PUSHED, workers, bucket, 0, 0, purpose);
+    return dpb_device_wait(&self->comm, bucket, missing, base->arenas.layout.weight_type, purpose);
 }
 
 static void take_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
@@ -501,10 +524,6 @@ static void take_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     const struct work work = {self, TAKES, turn->length};
     dpb_strategy_span_others(base, DPB_SIGNAL_REDUCED, DPB_SIGNAL_REDUCED, group_of(self), bucket);
-    const bool met_all = self->meets && self->peers.n == base->args.n_workers;
-    if (dpb_strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
-        dpb_signals_span_late(&base->signals, DPB_SIGNAL_PUSHED, dpb_strategy_workers(base),
-                              bucket);
     for (uint32_t i = 0; i < averaged_states(self); i++)
         copy(&work, state_of(self, i, begin), shown_state(self, base->args.rank, i, begin),
              base->args.rank);
@@ -550,6 +569,7 @@ static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule, ui
         .roundings = periodic
                          ? n_workers + 2 * period
                          : n_workers + 4 + 3 * count_places(rule, n_workers) + (rule->meet ? 6 : 0),
+        .lead = lead_of(rule, n_workers),
         .replicas_equal = periodic};
 }
 
@@ -661,6 +681,13 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract = contract_of(&self->rule, args->n_workers);
+    const uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
+    if ((want->contract.lead + UINT64_C(2)) * n_buckets > INT32_MAX)
+        return host->fail(DPB_USAGE,
+                          "comm.period = %llu with %llu buckets: workers that are up to %u steps "
+                          "apart count more than 2^31 buckets; take a larger comm.bucket",
+                          (unsigned long long)self->rule.period, (unsigned long long)n_buckets,
+                          want->contract.lead);
     self->fence_at = dpb_strategy_lines(want->scratch_bytes);
     want->scratch_bytes = self->fence_at + sizeof(struct dpb_flag);
     self->place_at = first_areas(&self->rule, args) * area;
@@ -731,6 +758,7 @@ static dpb_status averaging_load(void *comm)
     const struct work all = {self, MEETS, base->arenas.layout.n_elements};
     const uint32_t rank = base->args.rank;
     self->steps = self->rate = 0;
+    self->meets = self->anew = false;
     if (self->rule.centre && rank == 0)
         copy(&all, model_of(self, 0), base->arenas.weights, rank);
     if (self->rule.centre && rank == 0 && keeps_velocity(&self->rule))
@@ -770,10 +798,12 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
                           "the checkpoint's count of steps since the start is %g: it is damaged",
                           self->steps);
     const uint64_t period = self->rule.period, n = (uint64_t)++self->steps;
+    self->anew = self->anew && !self->meets;
     self->meets = n % period == 0;
     self->restarts = self->rule.restart > 0 && self->rate > 0 &&
                      step->learning_rate <= self->rule.restart * self->rate;
     self->rate = step->learning_rate;
+    self->anew = self->anew || self->restarts;
     self->peers = dpb_strategy_workers(&self->comm.base);
     if (self->meets && self->rule.partner)
         DPB_TRY(choose_partner(self, n / period - 1));

@@ -29,10 +29,20 @@
  * at once, so the whole model is then one bucket.
  *
  * Fences: 1. Weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
- * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
- * have updated their last bucket of the step before. So the contract's `lead` is 0, and a run
- * changes its phase, and stops, in the same step everywhere. A worker that had stopped would miss
- * the meeting in which the others wait.
+ * and z are used again when all slices are written (REDUCED). There is no other fence, so a worker
+ * waits in meetings alone, and only for those that it meets:
+ *
+ *   - Between meetings a worker touches its own memory alone. In a meeting others read and write
+ *     its weights, c and state, behind its PUSHED of the bucket and before their REDUCED. The worker
+ *     waits for these before it ends the step. So all of it is at rest between its own steps.
+ *   - z, d and y are written in a meeting of all, behind the PUSHED of all. A worker reads z and y
+ *     before its own PUSHED. Where replicas restart, the first worker of a place copies z to y.
+ *     Another worker of the place may come first, so it reads z until the next meeting.
+ *   - The contract's `lead` is period - 1 where all meet. Partners alone keep no bound, so there no
+ *     worker ends a step before all have updated period x workers - 1 steps before. In a circle of
+ *     neighbours all have.
+ *   - A run changes its phase, pauses and stops at a common step (core's control word). A worker
+ *     that had stopped would miss the meeting in which the others wait.
  */
 #ifndef DPB_PLUGINS_LIB_AVERAGING_H
 #define DPB_PLUGINS_LIB_AVERAGING_H
@@ -114,6 +124,7 @@ struct dpb_averaging {
     struct dpb_rank_set peers;
     bool meets;    /* this step, with `peers`: all workers, or the partner */
     bool restarts; /* in this step */
+    bool anew;     /* replicas have restarted since the last meeting: y is z, or will be */
 };
 
 /* ---- the plugin ---------------------------------------------------------------------------- */

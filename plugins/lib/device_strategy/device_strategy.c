@@ -178,9 +178,14 @@ dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_sig
                                   uint32_t peer, uint64_t bucket, dpb_dtype type,
                                   const char *purpose)
 {
-    return comm->in_place ? dpb_strategy_wait(&comm->base, kind, (struct dpb_rank_set){peer, 1},
-                                              bucket, type, purpose)
-                          : dpb_device_wait(comm, bucket, peer, type, purpose);
+    if (comm->in_place)
+        return dpb_strategy_wait(&comm->base, kind, (struct dpb_rank_set){peer, 1}, bucket, type,
+                                 purpose);
+    const uint32_t count = comm->base.host->flag->get(&comm->base.signals.pages[peer]->flags[kind]);
+    if (count != comm->awaited_count)
+        comm->awaited = NULL;
+    comm->awaited_count = count;
+    return dpb_device_wait(comm, bucket, peer, type, purpose);
 }
 
 static dpb_status wait_landing(void *strategy, uint64_t bucket,

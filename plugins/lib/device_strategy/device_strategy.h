@@ -78,6 +78,7 @@ struct dpb_device_strategy {
     uint64_t awaited_bucket;
     uint32_t awaited_peer;
     const char *awaited;
+    uint32_t awaited_count; /* the peer's, of a signal */
     int64_t waiting_ns;
     uint32_t looks, nap_us;
 };
@@ -186,7 +187,8 @@ extern const struct dpb_stage_flight dpb_device_pushed, dpb_device_summed, dpb_d
  * done its part; `purpose` names that part in messages. */
 dpb_status dpb_device_wait(struct dpb_device_strategy *comm, uint64_t bucket, uint32_t peer,
                            dpb_dtype type, const char *purpose);
-/* The same for a signal of the peer's. If the device is the host, the wait sleeps. */
+/* The same for a signal of the peer's. If the device is the host, the wait sleeps. The deadline
+ * begins anew whenever the peer goes on. */
 dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
                                   uint32_t peer, uint64_t bucket, dpb_dtype type,
                                   const char *purpose);

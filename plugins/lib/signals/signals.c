@@ -97,9 +97,11 @@ dpb_status dpb_signals_wait(const struct dpb_rank_signals *signals, enum dpb_sig
                                   .bytes = bytes,
                                   .peer = dpb_signals_rank(signals, rank),
                                   .purpose = purpose};
+    struct dpb_flag *flag = &signals->pages[rank]->flags[kind];
+    const uint32_t count = count_of(signals, bucket);
+    const uint32_t next = signals->host->flag->get(flag) + (uint32_t)signals->n_buckets;
     signals->host->note("wait_peer", bucket, what.peer);
-    return signals->host->flag->wait(&signals->pages[rank]->flags[kind], count_of(signals, bucket),
-                                     &what);
+    return signals->host->flag->wait(flag, (int32_t)(count - next) > 0 ? next : count, &what);
 }
 
 int64_t dpb_signals_latest_ns(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,

@@ -70,7 +70,8 @@ uint32_t dpb_signals_missing(const struct dpb_rank_signals *signals, enum dpb_si
 bool dpb_signals_reached(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
                          struct dpb_rank_set ranks, uint64_t bucket);
 /* Blocks until the rank that dpb_signals_missing returns reaches the bucket; timeout_ns as in
- * struct dpb_wait. */
+ * struct dpb_wait. If that rank is exchanges behind, returns when it has made one: a deadline is
+ * one for a step. */
 dpb_status dpb_signals_wait(const struct dpb_rank_signals *signals, enum dpb_signal_kind kind,
                             struct dpb_rank_set ranks, uint64_t bucket, int64_t timeout_ns,
                             uint64_t bytes, const char *purpose);
