@@ -602,16 +602,25 @@ static struct likeness likeness_at(const struct judging *j, uint64_t n)
     return likeness;
 }
 
+/* Whether exchange n changed what a worker's books name beside its weights. */
+static bool have_moved(const struct judging *j, uint64_t n)
+{
+    bool moved = false;
+    for (uint32_t rank = 0; rank < j->n_workers; rank++)
+        moved = moved || j->of[rank].ends[n + 1].books != j->of[rank].ends[n].books;
+    return moved;
+}
+
 /* Whether exchange n leaves the replicas as a meeting does: all equal; in pairs, some; around a
- * centre, the centre has moved. Replicas that begin where their centre is do not move it, nor do
- * steps that are lost in its roundings. */
+ * centre, the centre has moved, of which each worker may have a part. Replicas that begin where
+ * their centre is do not move it, nor do steps that are lost in its roundings. */
 static bool have_met(const struct judging *j, uint64_t n, double most_rate)
 {
     const struct dpb_followed_end *ends = j->of[0].ends;
     const struct likeness after = likeness_at(j, n + 1);
     if (j->follow->books.n > 0)
         return likeness_at(j, n).all || restarts(j, n) || ends[n].rate < 1e-3 * most_rate ||
-               ends[n + 1].books != ends[n].books;
+               have_moved(j, n);
     return j->follow->has_books ? after.some : after.all;
 }
 
