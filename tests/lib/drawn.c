@@ -55,7 +55,8 @@ static void draw_right(char line[LINE])
                                              "gossip comm.matching=random",
                                              "easgd comm.period=5",
                                              "sma",
-                                             "sma comm.period=3"};
+                                             "sma comm.period=3",
+                                             "diloco comm.period=4"};
     static const char *const codecs[] = {"int8",
                                          "onebit",
                                          "powersgd",
@@ -122,7 +123,8 @@ struct drawn_count drawn_wrong(uint32_t seed, unsigned n)
                                              "shm comm.gradient=bf16",
                                              "local_sgd comm.period=4",
                                              "gossip comm.period=3",
-                                             "easgd comm.period=5"};
+                                             "easgd comm.period=5",
+                                             "diloco comm.period=4"};
     struct drawn_count count = {0};
     for (; count.n < n; seed++) {
         struct training training;

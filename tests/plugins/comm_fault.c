@@ -24,9 +24,9 @@ enum {
 };
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
-static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu", "ring_tcp",
-                                          "hierarchical", "gloo",       "ps_gpu", "local_sgd",
-                                          "sma",          "easgd",      "gossip", NULL};
+static const char *const inner_names[] = {
+    "shm",       "replicated", "ps_cpu", "ring_tcp", "hierarchical", "gloo", "ps_gpu",
+    "local_sgd", "sma",        "easgd",  "gossip",   "diloco",       NULL};
 
 struct options {
     struct fault_options fault;
@@ -58,7 +58,8 @@ static dpb_status load_inner(const struct options *options, const void **its)
     static struct hierarchical_options over_tcp;
     static struct ps_cpu_options served;
     static const int shards_on_all = 0, no_shards = 0;
-    static const struct dpb_averaging_options averaging = {.period = 4};
+    static const struct dpb_averaging_options averaging = {
+        .period = 4, .outer_rate = 0.7, .outer_momentum = 0.9};
     char file[64];
     const char *name = FAULT_INNER;
     snprintf(file, sizeof file, "comm_%s", name);

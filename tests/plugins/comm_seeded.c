@@ -211,7 +211,7 @@ static dpb_status seeded_open(const struct dpb_plugin *plugin, const void *given
     return inner->open((const char *)given + INNER_AT, told_args, comm);
 }
 
-#define WRONG(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd)
+#define WRONG(X) X(shm) X(ring_tcp) X(ps_cpu) X(local_sgd) X(gossip) X(easgd) X(diloco)
 
 /* Questions that come without `open` have options, too. */
 #define WRONG_OPS(NAME)                                                                       \

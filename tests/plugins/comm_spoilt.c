@@ -12,6 +12,7 @@
  *   centre       the centre's momentum is another than its books say
  *   place        the centre of a place moves to z, and z not to it
  *   unmet        replicas take no mean
+ *   outer        the outer optimizer's momentum is another than its books say
  */
 #include <stddef.h>
 
@@ -29,12 +30,13 @@ enum mistake {
     UNDRAWN,
     CENTRE,
     PLACE,
-    UNMET
+    UNMET,
+    OUTER
 };
 static const char *const mistakes[] = {"none",     "lost",      "doubled", "coefficient",
                                        "left_out", "one_sided", "undrawn", "centre",
-                                       "place",    "unmet",     NULL};
-static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", NULL};
+                                       "place",    "unmet",     "outer",   NULL};
+static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", "diloco", NULL};
 
 struct options {
     struct dpb_averaging_options inner;
@@ -54,6 +56,9 @@ static const struct dpb_option option_table[] = {
     {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
     {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(local_centers), "the strategy's"},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's"},
+    {"outer_rate", DPB_OPT_REAL, NULL, "0.7", 0.01, 10, NULL, INNER(outer_rate), "the strategy's"},
+    {"outer_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(outer_momentum),
+     "the strategy's"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(center_momentum),
      "the strategy's"},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, INNER(momentum_on_center),
@@ -194,6 +199,8 @@ static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const
         return DPB_OK;
     if (a > 0 && a < 1 && b > 0 && !(b < 1) && wrong(PLACE)) /* d gets its part of y */
         return DPB_OK;
+    if (a > 0 && !(a < 1) && b > 0 && b < 1 && wrong(OUTER)) /* v <- momentum v + d */
+        b *= 0.99;
     return queues()->axpby(queue, type, scales && wrong(CENTRE) ? a * 0.99 : a, x, b, y, n);
 }
 

@@ -1,9 +1,9 @@
 /* needs: threads cells */
 /*
- * test_averaging.c - local_sgd, gossip, easgd and sma keep their contracts with any number of
- * workers, size of buckets and type; a mistake of any of them is found; local_sgd with a period of
- * 1 is synchronous training; an evaluation leaves the weights as they were. That they reach the
- * weights of a serial oracle is test_ranks.c's.
+ * test_averaging.c - local_sgd, diloco, gossip, easgd and sma keep their contracts with any number
+ * of workers, size of buckets, type and optimizer. A mistake of any of them is found. local_sgd
+ * with a period of 1 is synchronous training. An evaluation leaves the weights as they were. That
+ * they reach the weights of a serial oracle is test_ranks.c's.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +25,8 @@ static const struct strategy {
     {"comm.name=easgd comm.period=1 comm.alpha=0.05", "averaging"},
     {"comm.name=sma", "averaging"},
     {"comm.name=sma comm.period=3 comm.momentum_on_center=no", "averaging"},
+    {"comm.name=diloco comm.period=2", "averaging"},
+    {"comm.name=diloco comm.period=3 comm.outer_rate=1.5 comm.outer_momentum=0", "averaging"},
 };
 
 /* Places with a centre each. */
@@ -92,7 +94,7 @@ TEST(test_local_centers)
 TEST(test_periods)
 {
     static const char *const rules[] = {"local_sgd", "gossip", "gossip comm.matching=random",
-                                        "easgd", "sma"};
+                                        "easgd",     "sma",    "diloco"};
     static const char *const places[] = {"run.learners=4 device.threads=4",
                                          "run.workers=2",
                                          "run.learners=3 device.threads=3",
@@ -124,6 +126,18 @@ TEST(test_nothing_exchanged)
               meets ? "comm.period=4" : "comm.period=5");
         assert_true((strstr(training.command.out, "\"nothing_exchanged\"") == NULL) == meets);
     }
+}
+
+/* A fast worker waits in a meeting for all the steps that another is behind: for longer than
+ * run.timeout_s, which is for one step. Pauses and the end wait likewise. */
+PLAIN_TEST(test_deadline_of_a_step)
+{
+    struct training training;
+    train(&training, "model.name=tiny_dense run.workers=2 run.steps=20 comm.name=local_sgd "
+                     "comm.period=12 eval.every=11 data.test_samples=10 run.delay=constant(250ms) "
+                     "run.delay_ranks=1 run.timeout_s=2");
+    expect_pass(&training, "steps");
+    assert_int_equal(json_array_size(json_at(training.command.json, "timing.step_ns")), 20);
 }
 
 /* So many roundings that a proof's bound does not tell a meeting from the step behind it. */
@@ -161,6 +175,7 @@ PLAIN_TEST(test_independent)
                                         "gossip comm.period=16",
                                         "easgd comm.period=16",
                                         "sma comm.period=16",
+                                        "diloco comm.period=16",
                                         "easgd comm.period=1 comm.alpha=1e-300",
                                         "sma comm.period=1 comm.alpha=1e-300"};
     for (int workers = 1; workers <= 5; workers += 2) {
@@ -182,7 +197,7 @@ PLAIN_TEST(test_independent)
 PLAIN_TEST(test_optimizers)
 {
     static const char *const rules[] = {"local_sgd comm.average_state=yes",
-                                        "gossip comm.average_state=yes", "easgd", "sma"};
+                                        "gossip comm.average_state=yes", "easgd", "sma", "diloco"};
     static const char *const optimizers[] = {
         "name=adamw", "name=rmsprop optimizer.momentum=0.5", "name=lamb optimizer.weight_decay=0.1",
         "name=lars optimizer.weight_decay=0.1", "clip_norm=0.5"};
@@ -216,7 +231,8 @@ PLAIN_TEST(test_rate_of_zero)
     static const char settings[] = "model.name=tiny run.workers=3 run.steps=15 run.batch=2 "
                                    "data.samples=30 optimizer.schedule=step optimizer.decay_at=2 "
                                    "optimizer.decay_factor=0";
-    static const char *const rules[] = {"local_sgd", "gossip", "easgd", "sma comm.restart=0"};
+    static const char *const rules[] = {"local_sgd", "gossip", "easgd", "sma comm.restart=0",
+                                        "diloco"};
     struct training alone;
     train(&alone, "%s comm.name=independent", settings);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -282,6 +298,32 @@ PLAIN_TEST(test_is_synchronous)
         }
 }
 
+/* A rate of 1 without momentum is local_sgd; and where nobody else is, training without an
+ * exchange. With momentum a lone worker goes on from meeting to meeting. */
+PLAIN_TEST(test_outer_identities)
+{
+    static const char settings[] = "model.name=tiny_dense run.steps=13 optimizer.name=adamw "
+                                   "comm.bucket=424 run.workers=%d comm.name=%s";
+    static const char plain[] = "diloco comm.period=4 comm.outer_rate=1 comm.outer_momentum=";
+    for (int workers = 1; workers <= 3; workers++) {
+        struct training outer, inner, moved;
+        char comm[128];
+        snprintf(comm, sizeof comm, "%s0", plain);
+        train(&outer, settings, workers, comm);
+        train(&inner, settings, workers, workers == 1 ? "independent" : "local_sgd comm.period=4");
+        expect_same_losses(&outer, &inner, 1e-12);
+        snprintf(comm, sizeof comm, "%s0.5", plain);
+        train(&moved, settings, workers, comm);
+        const json_t *a = json_at(outer.command.json, "loss"),
+                     *b = json_at(moved.command.json, "loss");
+        for (size_t i = 0; i < 13; i++) {
+            const double of_a = json_number_value(json_array_get(a, i));
+            const double of_b = json_number_value(json_array_get(b, i));
+            assert_true((fabs(of_a - of_b) <= 1e-12 * of_a) == (i < 4)); /* from a meeting on */
+        }
+    }
+}
+
 /* Of the first exchange on, or from training on: by turns, or both with DPB_ALL_CELLS. */
 PLAIN_TEST(test_mistakes)
 {
@@ -293,6 +335,7 @@ PLAIN_TEST(test_mistakes)
         {"easgd", {"lost", "doubled", "coefficient", "left_out", "undrawn"}},
         {"sma", {"lost", "doubled", "coefficient", "left_out", "undrawn", "centre"}},
         {"sma comm.local_centers=yes", {"undrawn", "centre", "place"}},
+        {"diloco", {"lost", "doubled", "coefficient", "left_out", "one_sided", "outer"}},
     };
     static const char *const froms[] = {"", "comm.from=26"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -311,9 +354,10 @@ PLAIN_TEST(test_mistakes_in_training_alone)
 {
     static const char *const mistakes[] = {"lost", "doubled", "coefficient", "left_out",
                                            "one_sided"};
-    static const char *const inners[] = {"local_sgd",
-                                         "local_sgd comm.average_state=yes optimizer.name=adamw",
-                                         "gossip", "easgd", "sma"};
+    static const char *const inners[] = {
+        "local_sgd", "local_sgd comm.average_state=yes optimizer.name=adamw",
+        "gossip",    "easgd",
+        "sma",       "diloco"};
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         for (size_t k = 0; k < sizeof inners / sizeof *inners; k++)
             train_says(
@@ -321,7 +365,7 @@ PLAIN_TEST(test_mistakes_in_training_alone)
                 "model.name=tiny run.steps=20 run.workers=3 optimizer.learning_rate=0.01 "
                 "comm.bucket=424 comm.name=spoilt comm.mistake=%s comm.from=16 comm.until=20 "
                 "comm.inner=%s",
-                i == 4 && k > 2 ? "undrawn" : mistakes[i], inners[k]);
+                i == 4 && (k == 3 || k == 4) ? "undrawn" : mistakes[i], inners[k]);
 }
 
 /* Gradients in bf16 are no excuse: a mean of replicas rounds to the weights' type. */
@@ -342,8 +386,8 @@ TEST(test_mistakes_in_bf16)
 /* The control: without a mistake it passes. */
 PLAIN_TEST(test_unspoilt)
 {
-    static const char *const inners[] = {"local_sgd", "gossip", "easgd", "sma"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const inners[] = {"local_sgd", "gossip", "easgd", "sma", "diloco"};
+    for (size_t i = 0; i < 5; i++) {
         struct training training;
         train(&training,
               "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 comm.name=spoilt "
@@ -365,6 +409,9 @@ TEST(test_refused)
         {"comm.name=sma comm.local_centers=yes run.workers=2 run.learners=2 device.threads=2 "
          "comm.alpha=0.6",
          "it should be at most 0.5"},
+        {"model.name=lenet run.precision=fp32 run.workers=5 comm.bucket=4 comm.name=gossip "
+         "comm.period=4096",
+         "take a larger comm.bucket"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         train_says(2, WORDS(rows[i].words), "model.name=tiny %s", rows[i].settings);

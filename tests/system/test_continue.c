@@ -95,6 +95,10 @@ static const struct setup setups[] = {
      "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference "
      "optimizer.name=lamb",
      false},
+    {"diloco, between two meetings",
+     "comm.name=diloco comm.period=3 run.workers=3 run.precision=fp64 device.name=reference "
+     "optimizer.name=adamw",
+     false},
     {"gossip",
      "comm.name=gossip comm.matching=random run.workers=3 run.precision=fp64 device.name=reference",
      false},

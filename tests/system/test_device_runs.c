@@ -584,11 +584,9 @@ static void test_not_finite(void **state)
 static const struct averaging {
     const char *rule, *label;
 } averaging[] = {
-    {"local_sgd", "local_sgd"},
-    {"local_sgd comm.average_state=yes", "local_sgd with momentum"},
-    {"gossip", "gossip"},
-    {"easgd", "easgd"},
-    {"sma", "sma"},
+    {"local_sgd", "local_sgd"}, {"local_sgd comm.average_state=yes", "local_sgd with momentum"},
+    {"diloco", "diloco"},       {"gossip", "gossip"},
+    {"easgd", "easgd"},         {"sma", "sma"},
 };
 
 static void expect_proven(const struct training *training)

@@ -128,6 +128,8 @@ static const struct effect effects[] = {
      "comm.bytes_per_step"},
     {"comm.period", STEPS TWO "comm.name=local_sgd", "1", "2", "loss"},
     {"comm.average_state", STEPS TWO "comm.name=local_sgd comm.period=1", "no", "yes", "loss"},
+    {"comm.outer_rate", STEPS TWO "comm.name=diloco comm.period=1", "0.7", "0.5", "loss"},
+    {"comm.outer_momentum", STEPS TWO "comm.name=diloco comm.period=1", "0.9", "0.5", "loss"},
     {"comm.alpha", STEPS TWO "comm.name=easgd comm.period=1", "0", "0.1", "loss"},
     {"comm.local_centers", "run.steps=8 " TWO "comm.name=sma", "no", "yes", "loss"},
     {"comm.momentum_on_center", "run.steps=8 " TWO "comm.name=sma", "yes", "no", "loss"},

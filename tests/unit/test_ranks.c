@@ -422,12 +422,6 @@ static void *run_rank(void *argument)
 
 /* ---- trials -------------------------------------------------------------------------------- */
 
-static const struct dpb_plugin *load(const char *strategy, const struct dpb_host *host)
-{
-    const char *directory = strcmp(strategy, "outer") == 0 ? "tests/plugins" : "plugins";
-    return plugin_load_from(directory, DPB_PLUGIN_COMM, strategy, host);
-}
-
 static void run_trial(struct trial *trial)
 {
     struct rank *ranks = calloc(MAX_RANKS, sizeof *ranks);
@@ -441,7 +435,7 @@ static void run_trial(struct trial *trial)
     }
     store.n = 0;
     trial->host = rank_host(optimizer_of(trial));
-    trial->ops = load(trial->strategy, trial->host)->ops;
+    trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, trial->host)->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
     assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);
     for (uint32_t r = 0; r < n; r++) {
@@ -563,8 +557,8 @@ static const struct averaging {
     {"local_sgd",
      {"comm.period=3", "comm.average_state=yes"},
      {.rule = LOCAL_SGD, .period = 3, .average_state = true}},
-    {"outer", {NULL}, {.rule = OUTER, .period = 3}},
-    {"outer",
+    {"diloco", {"comm.period=3"}, {.rule = OUTER, .period = 3}},
+    {"diloco",
      {"comm.period=2", "comm.average_state=yes"},
      {.rule = OUTER, .period = 2, .average_state = true}},
     {"gossip", {NULL}, {.rule = GOSSIP, .period = 1}},
@@ -591,7 +585,7 @@ static const struct averaging {
 static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n_workers,
                               uint32_t learners, bool pumped, bool on_device)
 {
-    const struct dpb_plugin *plugin = load(row->strategy, &plugin_host);
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
     _Alignas(16) char options[128];
     const struct dpb_option_table table = {"comm", row->strategy, plugin->options, options};
     struct dpb_config *config = dpb_config_create();

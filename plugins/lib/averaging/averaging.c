@@ -871,29 +871,33 @@ static dpb_status averaging_publish(void *comm, struct dpb_view *view)
     return DPB_OK;
 }
 
+/* An array that counts nothing shows no meeting either. */
+static void add_book(struct dpb_books *books, const void *array, dpb_dtype type, double coefficient)
+{
+    if (coefficient < 0 || coefficient > 0)
+        books->entries[books->n++] = (struct dpb_book){array, type, coefficient, false};
+}
+
 /* z(t + 1) - momentum z(t) moves by the sum of all c alone, and is (1 - momentum) z + momentum
  * d. */
 static dpb_status averaging_books(void *comm, struct dpb_books *books)
 {
     const struct dpb_averaging *self = comm;
+    const struct dpb_averaging_rule *rule = &self->rule;
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
-    const double momentum = self->rule.centre_momentum;
     const uint32_t rank = self->comm.base.args.rank;
-    books->entries[books->n++] = (struct dpb_book){arenas->weights, type, 1.0, false};
-    if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
-        books->entries[books->n++] = (struct dpb_book){place_of(self, rank, 0), type, 1.0, false};
-    if (self->rule.meet) {
-        books->entries[books->n++] =
-            (struct dpb_book){start_of(self, 0), type, self->rule.start_coefficient, false};
-        books->entries[books->n++] = (struct dpb_book){outer_velocity_of(self, 0), type,
-                                                       self->rule.velocity_coefficient, false};
+    add_book(books, arenas->weights, type, 1.0);
+    if (rule->learners > 0 && first_of(rule, rank) == rank)
+        add_book(books, place_of(self, rank, 0), type, 1.0);
+    if (rule->meet) {
+        add_book(books, start_of(self, 0), type, rule->start_coefficient);
+        add_book(books, outer_velocity_of(self, 0), type, rule->velocity_coefficient);
     }
-    if (!self->rule.centre || rank != 0)
-        return DPB_OK;
-    books->entries[books->n++] = (struct dpb_book){model_of(self, 0), type, 1.0 - momentum, false};
-    if (momentum > 0)
-        books->entries[books->n++] = (struct dpb_book){velocity_of(self, 0), type, momentum, false};
+    if (rule->centre && rank == 0) {
+        add_book(books, model_of(self, 0), type, 1.0 - rule->centre_momentum);
+        add_book(books, velocity_of(self, 0), type, rule->centre_momentum);
+    }
     return DPB_OK;
 }
 

@@ -1,5 +1,6 @@
 /*
- * averaging.h - a strategy that is a rule by which replicas meet: local_sgd, gossip, easgd, sma.
+ * averaging.h - a strategy that is a rule by which replicas meet: local_sgd, diloco, gossip, easgd,
+ * sma.
  * The workers of one machine train replicas of their own and draw them together every `period`
  * steps. Everything but the rule is here: the hooks, the contract and its books, the checkpoint.
  *
@@ -57,7 +58,7 @@ struct dpb_averaging;
 /* Options that a strategy may have. Options without a row in the strategy's table stay zero. */
 struct dpb_averaging_options {
     int64_t period, seed;
-    double alpha, center_momentum, restart;
+    double alpha, center_momentum, restart, outer_rate, outer_momentum;
     int matching; /* of gossip */
     bool average_state, momentum_on_center, local_centers;
 };
