@@ -423,6 +423,8 @@ static dpb_status help_word(const struct dpb_command *self, struct help *help, c
 
 int dpb_command_help(const struct dpb_command *self, int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "matrix") == 0)
+        return dpb_program_become("matrix");
     if (argc > 2) {
         dpb_usage_error(self, "one word at a time");
         return dpb_status_exit_code(DPB_USAGE);

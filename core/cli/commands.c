@@ -79,8 +79,9 @@ const struct dpb_command dpb_commands[] = {
     {"help",
      "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | TERM | models | data | devices | "
      "comm | "
-     "codecs | all]",
-     "explain commands, options, plugins and terms"},
+     "codecs | all], or dpbench help matrix [STRATEGY] [--markdown | --csv]",
+     "explain commands, options, plugins and terms. matrix: which features work with a strategy, "
+     "and with each other"},
     {0},
 };
 

@@ -67,7 +67,7 @@ bool dpb_program_find(const char *name, char path[PATH_MAX])
 
 bool dpb_program_is_users(const char *name)
 {
-    return !dpb_command_find(name) && strcmp(name, "sweep") != 0;
+    return !dpb_command_find(name) && strcmp(name, "sweep") != 0 && strcmp(name, "matrix") != 0;
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */

@@ -46,11 +46,13 @@ says "" "a user's program ends by a closed pipe" 141 "$build/dpbench" hello pipe
 says "dpbench hello ..." "help lists a user's program" 0 "$build/dpbench" help
 says "$work/bin/dpbench-hello" "help says where it is" 0 "$build/dpbench" help
 verdict "help lists what is no program, or one of ours" \
-    "$(grep -nE 'dpbench (text|report|sweep) \.\.\.' "$work/out")"
+    "$(grep -nE 'dpbench (text|report|sweep|matrix) \.\.\.' "$work/out")"
 says "command hello: a program of yours" "help of a user's program" 0 "$build/dpbench" help hello
 says "which results?" "a user's program does not replace one of ours" 2 "$build/dpbench" report
 says "unknown command 'text'" "what is no program" 2 "$build/dpbench" text
-says "unknown command 'sweep'" "a program that is no command" 2 "$build/dpbench" sweep
+for word in sweep matrix; do
+    says "unknown command '$word'" "a program that is no command" 2 "$build/dpbench" $word
+done
 says "unknown command '../bin/dpbench'" "a path is no command" 2 "$build/dpbench" ../bin/dpbench
 says "which results?" "a program of ours by its own name" 2 "$build/dpbench-report"
 says "command report: " "--help of a program of ours" 0 "$build/dpbench-report" --help

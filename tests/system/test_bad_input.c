@@ -442,6 +442,9 @@ static const struct row place_rows[] = {
     {"check -c base.ini --json", {"unknown option '--json'", "usage: "}},
     {"plugins --jsn", {"unknown argument '--jsn'", "usage: "}},
     {"help run comm", {"one word at a time", "usage: "}},
+    {"help matrix shm sma", {"takes one strategy", "usage: "}},
+    {"help matrix --csv --markdown", {"takes one strategy, and --markdown or --csv"}},
+    {"help matrix smh", {"no strategy is called 'smh'", "`dpbench help comm` lists them"}},
     {"rerun", {"which result", "usage: "}},
     {0}};
 /* clang-format on */
