@@ -45,6 +45,7 @@ struct dpb_pump {
  * Otherwise all three are the same memory. */
 struct dpb_staging {
     void *device, *summed;
+    struct dpb_mapping slots;  /* @owned: the window that `summed` is; zeroed: it is none */
     uint32_t micro_batch;      /* of the step: 0 .. accumulate - 1 */
     uint64_t n_staged;         /* elements of this micro-batch passed to the communicator */
     uint64_t next_bucket;      /* of the step: the first that is not handed over */

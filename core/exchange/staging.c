@@ -7,10 +7,19 @@
 #include "measure/account.h"
 #include "measure/trace.h"
 
+/* In slots where the strategy's gradients are: a slot is cast before its bucket is handed over. */
 static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
 {
-    return dpb_arena_allocate(exchange, "gradients on their way", exchange->layout.weight_type,
-                              memory);
+    static const char name[] = "gradients on their way";
+    const struct dpb_layout *layout = &exchange->layout;
+    const uint64_t held = exchange->slots.n * exchange->arenas.bucket_elements;
+    const size_t size = dpb_dtype_size(layout->weight_type);
+    struct dpb_mapping *slots = &exchange->staging.slots;
+    if (held == 0)
+        return dpb_arena_allocate(exchange, name, layout->weight_type, memory);
+    DPB_TRY(dpb_mapping_create_window(name, held * size, layout->n_elements * size, slots));
+    *memory = slots->memory;
+    return DPB_OK;
 }
 
 dpb_status dpb_staging_open(struct dpb_exchange *exchange)
@@ -36,11 +45,12 @@ void dpb_staging_close(struct dpb_exchange *exchange)
     struct dpb_staging *staging = &exchange->staging;
     if (staging->device && staging->device != staging->summed)
         place->ops->release(place->device, staging->device);
-    if (staging->summed && staging->summed != exchange->gradients)
+    if (staging->summed && staging->summed != exchange->gradients && !staging->slots.memory)
         place->ops->release(place->device, staging->summed);
     for (size_t i = 0; i < staging->n_events; i++)
         dpb_events.destroy(staging->events[i]);
     free(staging->events);
+    dpb_mapping_destroy(&staging->slots);
     *staging = (struct dpb_staging){.device = NULL};
 }
 

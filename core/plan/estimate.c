@@ -128,9 +128,10 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
                              experiment->gradient_type != experiment->weight_type;
         const size_t gradient = dpb_dtype_size(experiment->gradient_type);
         const uint64_t late = (uint64_t)settings->comm.late;
-        total += dpb_experiment_gradients(experiment, rank) * gradient +
+        const size_t cast = narrows ? dpb_dtype_size(experiment->weight_type) : 0;
+        total += dpb_experiment_gradients(experiment, rank) * (gradient + cast) +
                  late * (arena + graph->n_elements * gradient) +
-                 (experiment->accumulate > 1 ? arena : 0) + (narrows ? arena : 0);
+                 (experiment->accumulate > 1 ? arena : 0);
     }
     const uint64_t needed = device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     total += needed > read ? needed : read; /* the file is read before the device works */

@@ -117,7 +117,6 @@ static const struct note {
     {"round rings of the host's memory", 0, NULL, false, "its shards go round the host's rings"},
     {"updates all of a bucket", 0, NULL, false, "with a codec each worker updates all"},
     {"sums over micro-batches", 0, NULL, false, "sums over micro-batches need whole gradients"},
-    {"another type pass through an arena", 0, NULL, false, "another type needs whole gradients"},
     {"a late exchange keeps", 0, NULL, false, "a late exchange needs whole gradients"},
     {"take the sums of all buckets", 0, NULL, false, "norms need whole gradients"},
     {"until they are known to be finite", 0, NULL, false, "fp16 needs whole gradients"},

@@ -663,7 +663,6 @@ TEST(test_refusals)
         {"comm.codec=int8 comm.shard=optimizer",
          {"comm.shard = optimizer beside comm.codec = int8", NULL}},
         {SLOTS "run.accumulate=2", {SLOTS_APART, "run.accumulate: ", NULL}},
-        {SLOTS "comm.gradient=bf16", {SLOTS_APART, "comm.gradient: ", NULL}},
         {SLOTS "comm.late=1", {SLOTS_APART, "comm.late: ", NULL}},
         {SLOTS "optimizer.clip_norm=1", {SLOTS_APART, "optimizer.clip_norm: ", NULL}},
         {SLOTS "comm.codec=int8", {"comm.shard = gradients beside comm.codec = int8", NULL}},

@@ -346,6 +346,9 @@ TEST(test_slots_agree)
         {"comm.name=ring_tcp run.workers=2 comm.bucket=8192", ""},
         {"comm.name=ring_tcp run.workers=3 comm.bucket=12288", "run.comm_cores=1"},
         {"comm.name=shm run.workers=2 comm.bucket=4096", ""},
+        {"comm.name=shm run.workers=3 comm.bucket=8192 comm.gradient=bf16 run.precision=fp32", ""},
+        {"comm.name=ring_tcp run.workers=2 comm.bucket=4096 comm.gradient=fp16 run.precision=fp32",
+         "run.comm_cores=1"},
     };
     for (int i = 0; i < PART_OF(cells, 2); i++) {
         struct training arena, slots;

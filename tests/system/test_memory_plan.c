@@ -39,6 +39,8 @@ TEST(test_plan_and_peak)
         "model.name=alexnet_cifar10 comm.name=ps_cpu run.workers=2 run.servers=1",
         "model.name=alexnet_cifar10 comm.name=local_sgd run.workers=2",
         "model.name=mlp comm.name=shm run.workers=2 comm.gradient=bf16 optimizer.momentum=0",
+        "model.name=vit model.image=32 model.width=384 run.batch=1 comm.name=shm run.workers=2 "
+        "comm.shard=gradients comm.gradient=bf16 comm.bucket=256KiB optimizer.momentum=0",
         "model.name=lenet data.name=idx data.path=large comm.name=shm run.workers=2"};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct command command;
