@@ -132,7 +132,7 @@ NET(attention)
     return attend_twice(g, b, x, 5);
 }
 
-/* Of heads that cuda takes, too. */
+/* Of heads that GPUs take, too. */
 NET(attention_16)
 {
     return attend_twice(g, b, x, 16);
@@ -149,7 +149,7 @@ NET(positions)
 /* ---- ids ------------------------------------------------------------------------------------ */
 
 /* Of more positions than cpu takes queries at once; classes that no vector divides. The tied
- * network is for cuda, too: its heads have 16 channels. */
+ * network is for GPUs, too: its heads have 16 channels. */
 static void describe_ids(const void *options, struct dpb_model_info *info)
 {
     (void)options;
