@@ -348,13 +348,13 @@ static dpb_status check_evaluations(const struct dpb_experiment *experiment)
                      (settings->eval.final && !dpb_experiment_evaluates(experiment, steps));
     if (n <= DPB_JOURNAL_EVALS)
         return DPB_OK;
+    const uint64_t least = steps / DPB_JOURNAL_EVALS + 1; /* steps between two */
     const double unit = settings->eval.every ? 1 : (double)experiment->steps_per_epoch;
     const char *key = settings->eval.every ? "every" : "every_epochs";
     return dpb_config_fail(experiment->config, DPB_USAGE, "eval", key,
                            "eval.%s = %.10g makes %.0f evaluations in %" PRIu64
                            " steps, and a result has room for %d; make it %.10g or more",
-                           key, every / unit, n, steps, DPB_JOURNAL_EVALS,
-                           (double)(steps / DPB_JOURNAL_EVALS + 1) / unit);
+                           key, every / unit, n, steps, DPB_JOURNAL_EVALS, (double)least / unit);
 }
 
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)

@@ -1,5 +1,5 @@
 /* cmd_eval.c - `dpbench eval -c FILE.ini checkpoint.load=FILE`: evaluates a saved model on the test
- * set of an experiment; trains nothing. */
+ * set of an experiment, or with --sample prints text that it writes; trains nothing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

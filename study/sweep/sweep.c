@@ -257,8 +257,9 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
     if (sweep->n_axes == 0)
         return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
     if (sweep->options.objective == DPB_OBJECTIVE_TARGET && !target_of(config))
-        return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
-                               "tune.objective = time_to_target needs a target: set eval.target or target_loss");
+        return dpb_config_fail(
+            config, DPB_USAGE, "tune", "objective",
+            "tune.objective = time_to_target needs a target: set eval.target or target_loss");
     return DPB_OK;
 }
 

@@ -204,6 +204,32 @@ TEST(disturbed_runs_count_where_there_is_no_other)
     assert_true(json_is_true(json_object_get(target_of(&s, 0), "disturbed")));
 }
 
+/* Rows whose targets are two losses are no contest; with one they are ranked. */
+TEST(targets_of_loss)
+{
+    struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target_loss=2.3");
+    for (uint32_t repeat = 0; repeat < 2; repeat++) {
+        add(&s, 0, repeat, (struct made){"sma", "averaging", 2, 1000, 100, false});
+        add(&s, 1, repeat, (struct made){"shm", "synchronous", 2, 2000, 100, false});
+    }
+    for (size_t other = 0; other < 2; other++) {
+        for (size_t i = 0; i < 4; i++) {
+            json_t *run = json_array_get(json_object_get(s.document, "runs"), i);
+            json_t *target = json_object_get(run, "target");
+            json_object_set_new(target, "accuracy", json_null());
+            json_object_set_new(target, "loss", json_real(other == 1 && i % 2 == 1 ? 2.5 : 2.3));
+        }
+        json_array_clear(json_object_get(s.document, "rows"));
+        dpb_sweep_finish(DPB_OK, s.document);
+        expect_documented(s.document);
+        assert_true(json_is_null(dpb_json_at(target_of(&s, 0), "accuracy")));
+        assert_near(dpb_json_number(target_of(&s, 0), "loss"), 2.3);
+        assert_near(dpb_json_number(target_of(&s, 1), "rank"), other == 1 ? 1 : 2);
+        expect_said(printed(s.document),
+                    other == 1 ? "time to the row's target:" : "time to loss 2.3:");
+    }
+}
+
 /* Whoever is there at the first evaluation was perhaps there before. */
 TEST(too_few_evaluations_conclude_nothing)
 {
