@@ -412,7 +412,7 @@ struct work {
     const struct program *p;
     const struct dpb_node *node;
     struct attention by;
-    char *array[ARRAYS];
+    void *array[ARRAYS];
     float *log_sum;
     uint32_t pair;
 };
@@ -436,7 +436,7 @@ static void *row_at(const struct work *work, enum array array, uint32_t part, ui
     const struct heads *heads = &work->by.heads;
     const size_t size = array == SUMS ? sizeof(float) : cuda_type_size(work->p->type);
     const size_t head = (size_t)part * work->by.pairs + work->pair;
-    return work->array[array] + (head * heads->length + position) * heads->width * size;
+    return (char *)work->array[array] + (head * heads->length + position) * heads->width * size;
 }
 
 static dpb_status multiply(const struct work *work, enum product which, uint32_t block,
@@ -467,10 +467,10 @@ static dpb_status attend(const struct work *work, uint32_t number)
 {
     const struct block block = block_of(&work->by, number);
     const struct score_block scores = scores_at(work, &block);
-    char *const *array = work->array;
+    void *const *array = work->array;
     DPB_TRY(multiply(work, BY_SCORE, number, row_at(work, HEADS, K, 0),
                      row_at(work, HEADS, Q, block.first), array[SCORES]));
-    cuda_softmax(work->p->device->stream, work->p->type, &scores, (float *)array[SCORES], array[P]);
+    cuda_softmax(work->p->device->stream, work->p->type, &scores, array[SCORES], array[P]);
     return multiply(work, BY_QUERY, number, row_at(work, HEADS, V, 0), array[P],
                     row_at(work, SUMS, 0, block.first));
 }
@@ -479,13 +479,13 @@ static dpb_status attend_backward(const struct work *work, uint32_t number)
 {
     const struct block block = block_of(&work->by, number);
     const struct score_block scores = scores_at(work, &block);
-    char *const *array = work->array;
+    void *const *array = work->array;
     const void *q = row_at(work, HEADS, Q, block.first), *k = row_at(work, HEADS, K, 0);
     const void *dy = row_at(work, HEADS, DY, block.first), *v = row_at(work, HEADS, V, 0);
     DPB_TRY(multiply(work, BY_SCORE, number, k, q, array[SCORES]));
     DPB_TRY(multiply(work, BY_SCORE, number, v, dy, array[DP]));
-    cuda_softmax_backward(work->p->device->stream, work->p->type, &scores, (float *)array[SCORES],
-                          (float *)array[DP], array[P], array[DS]);
+    cuda_softmax_backward(work->p->device->stream, work->p->type, &scores, array[SCORES], array[DP],
+                          array[P], array[DS]);
     DPB_TRY(multiply(work, BY_KEY, number, dy, array[P], row_at(work, SUMS, V, 0)));
     DPB_TRY(multiply(work, BY_KEY, number, q, array[DS], row_at(work, SUMS, K, 0)));
     return multiply(work, BY_QUERY, number, k, array[DS], row_at(work, SUMS, Q, block.first));
@@ -499,7 +499,7 @@ static dpb_status run_attention(const struct program *p, const struct step *step
     for (; work.pair < work.by.pairs; work.pair += work.by.at_once)
         for (uint32_t i = 0; i < work.by.blocks; i++)
             DPB_TRY(attend(&work, i));
-    cuda_join_heads(p->device->stream, p->type, &work.by.heads, 1, (float *)work.array[SUMS],
+    cuda_join_heads(p->device->stream, p->type, &work.by.heads, 1, work.array[SUMS],
                     step->t[TO]->data);
     return DPB_OK;
 }
@@ -514,7 +514,7 @@ static dpb_status run_attention_backward(const struct program *p, const struct s
     for (; work.pair < work.by.pairs; work.pair += work.by.at_once)
         for (uint32_t i = work.by.blocks; i-- > 0;)
             DPB_TRY(attend_backward(&work, i));
-    cuda_join_heads(p->device->stream, p->type, &work.by.heads, 3, (float *)work.array[SUMS],
+    cuda_join_heads(p->device->stream, p->type, &work.by.heads, 3, work.array[SUMS],
                     step->t[TO]->data);
     return DPB_OK;
 }
