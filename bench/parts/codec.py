@@ -10,6 +10,7 @@ SECONDS = 0.3
 # name, options, least GB/s of fp32 encoded
 CODECS = [
     ("int8", [], 6.0),
+    ("fp8", [], 6.0),
     ("threshold", [], 6.0),
     ("onebit", [], 4.0),
     ("qsgd", [], None),

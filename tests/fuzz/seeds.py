@@ -531,6 +531,8 @@ def topk_seeds():
 CODECS = {
     "codec_topk": topk_seeds,
     "codec_int8": lambda: codec_seeds(struct.pack("<2f", 0.1, 2) + bytes(range(250)) * 5, 1250),
+    "codec_fp8": lambda: dict(codec_seeds(struct.pack("<2f", 0.1, 2) + bytes(range(250)) * 5, 1250),
+                              wide=codec(256, struct.pack("<f", 1) + bytes(range(256)), b"codec_format=e5m2")),
     "codec_threshold": lambda: codec_seeds(bytes(range(75)), 300),
     "codec_onebit": lambda: codec_seeds(struct.pack("<4f", 1, -1, 2, -2) + bytes(150), 1200),
     "codec_powersgd": lambda: dict(codec_seeds(struct.pack("<78f", *range(78)), 1250),

@@ -57,7 +57,8 @@ static void draw_right(char line[LINE])
                                              "sma",
                                              "sma comm.period=3",
                                              "diloco comm.period=4"};
-    static const char *const codecs[] = {"int8",
+    static const char *const codecs[] = {"fp8",
+                                         "int8",
                                          "onebit",
                                          "powersgd",
                                          "qsgd",

@@ -99,6 +99,8 @@ static const struct row {
     {"qsgd", N_WORLDS},
     {"int8", 2},
     {"int8 comm.codec_rounding=stochastic", 2},
+    {"fp8", 2},
+    {"fp8 comm.codec_format=e5m2", 2},
     {"topk comm.codec_feedback=no", 2},
     {"threshold comm.codec_threshold=0", 2},
     {"threshold comm.codec_feedback=no", 2},
@@ -489,6 +491,9 @@ static const struct measured {
     {"topk comm.codec_ratio=0.0499", 336.0 / 3360, 0.5, 20}, /* 167.7 of 3,360 elements */
     {"topk comm.codec_ratio=0.0501", 338.0 / 3360, 0.5, 20}, /* 168.3 */
     {"int8 comm.codec_feedback=no", 844.0 / 3360, 0.001, 0.05},
+    /* An element loses at most 1/16 of itself, or 1/8. */
+    {"fp8 comm.codec_feedback=no", 844.0 / 3360, 0.01, 1.0 / 16},
+    {"fp8 comm.codec_feedback=no comm.codec_format=e5m2", 844.0 / 3360, 1.0 / 32, 1.0 / 8},
     {"threshold comm.codec_threshold=1e9", 1.0 / 16, 2, 40}, /* nothing is sent: steps add up */
     /* Matrices of 5 x 7, 7 x 13 and 13 x 243, 25 elements of vectors, in an arena of 3,360. Buckets
      * of 1,000 elements cut the last one into 4 + 5 + 5 rows, and 335 elements that go raw. */

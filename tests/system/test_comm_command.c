@@ -273,7 +273,7 @@ TEST(test_codecs)
     static const struct {
         const char *name;
         double ratio;
-    } codecs[] = {{"int8", 0.251}, {"onebit", 0.0332},    {"powersgd", 0.0039},
+    } codecs[] = {{"fp8", 0.251},  {"int8", 0.251},       {"onebit", 0.0332}, {"powersgd", 0.0039},
                   {"qsgd", 0.127}, {"threshold", 0.0625}, {"topk", 0.02}};
     struct command command;
     run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes");

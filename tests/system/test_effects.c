@@ -115,6 +115,7 @@ static const struct effect effects[] = {
     {"comm.codec_momentum", STEPS CODEC "comm.codec=topk optimizer.momentum=0", "0", "0.9", "loss"},
     {"comm.codec_warmup_steps", STEPS CODEC "comm.codec=topk", "0", "4", "comm.bytes_per_step"},
     {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},
+    {"comm.codec_format", STEPS CODEC "comm.codec=fp8", "e4m3", "e5m2", "loss"},
     {"comm.codec_levels", STEPS CODEC "comm.codec=qsgd", "7", "8", "comm.bytes_per_step"},
     {"comm.codec_rank", STEPS CODEC "comm.codec=powersgd", "1", "2", "comm.bytes_per_step"},
     {"comm.codec_threshold", STEPS CODEC "comm.codec=threshold", "0.001", "0.1", "loss"},

@@ -104,6 +104,8 @@ TEST(test_conforms)
                                          {"topk", "comm.codec_momentum=0.9"},
                                          {"int8", NULL},
                                          {"int8", "comm.codec_rounding=stochastic"},
+                                         {"fp8", NULL},
+                                         {"fp8", "comm.codec_format=e5m2"},
                                          {"threshold", NULL},
                                          {"threshold", "comm.codec_threshold=0"},
                                          {"onebit", NULL},
@@ -289,16 +291,139 @@ TEST(test_unbiased)
     expect_unbiased("qsgd", "comm.codec_levels=100", 100);
 }
 
+/* ---- fp8 ----------------------------------------------------------------------------------- */
+
+static const struct fp8 {
+    const char *const assignment[2];
+    int mantissa, bias;
+    int n_finite; /* magnitudes; the next is infinite or NaN */
+    float largest;
+} fp8s[] = {{{"comm.codec_format=e4m3", NULL}, 3, 7, 0x7f, 448.0F},
+            {{"comm.codec_format=e5m2", NULL}, 2, 15, 0x7c, 57344.0F}};
+enum { N_FP8 = sizeof fp8s / sizeof *fp8s };
+
+/* By the definition of the formats: Micikevicius et al. 2022, table 1. */
+static double fp8_value(const struct fp8 *format, int code)
+{
+    const int magnitude = code & 0x7f, exponent = magnitude >> format->mantissa;
+    const int fraction = magnitude & ((1 << format->mantissa) - 1);
+    double value = ldexp(fraction, 1 - format->bias - format->mantissa);
+    if (exponent > 0)
+        value =
+            ldexp((1 << format->mantissa) + fraction, exponent - format->bias - format->mantissa);
+    if (magnitude >= format->n_finite)
+        value = strstr(format->assignment[0], "e5m2") && fraction == 0 ? INFINITY : NAN;
+    return code & 0x80 ? -value : value;
+}
+
+TEST(test_fp8_codes)
+{
+    enum { CODES = 256 };
+    static const float scale = 0.75F;
+    for (size_t f = 0; f < N_FP8; f++) {
+        struct trial *trial = trial_open("fp8", fp8s[f].assignment);
+        fill(trial, CODES);
+        memcpy(trial->message, &scale, sizeof scale);
+        for (int code = 0; code < CODES; code++)
+            trial->message[sizeof scale + (size_t)code] = (unsigned char)code;
+        assert_int_equal(decode(trial, CODES + sizeof scale), DPB_OK);
+        for (int code = 0; code < CODES; code++) {
+            const double sent = (double)trial->decoded[code];
+            const double wanted = fp8_value(&fp8s[f], code) * (double)scale;
+            if (isnan(wanted) ? !isnan(sent) : sent != wanted)
+                fail_msg("%s: code %02x is %g, not %g", fp8s[f].assignment[0], (unsigned)code, sent,
+                         wanted);
+        }
+        trial_close(trial);
+    }
+}
+
+/* All numbers between `code` and the next that round in another way: with the format's largest
+ * number beside them the scale is 1. */
+static void check_fp8_rounding(struct trial *trial, const struct fp8 *format, int code)
+{
+    enum { N = 9, CODES = sizeof(float) };
+    const float down = (float)fp8_value(format, code), up = (float)fp8_value(format, code + 1);
+    const float middle = (down + up) / 2;
+    const float values[] = {down, nextafterf(middle, 0), middle, nextafterf(middle, up)};
+    const int wanted[] = {code, code, code + (code & 1), code + 1};
+    fill(trial, N);
+    memset(trial->residual, 0, sizeof trial->residual);
+    trial->gradients[0] = format->largest;
+    for (size_t i = 1; i < N; i++)
+        trial->gradients[i] = i % 2 ? values[i / 2] : -values[i / 2 - 1];
+    pass(trial);
+    assert_int_equal(trial->message[CODES], format->n_finite - 1);
+    for (size_t i = 1; i < N; i++) {
+        const int right = wanted[(i - 1) / 2] | (signbit(trial->values[i]) ? 0x80 : 0);
+        if (trial->message[CODES + i] != right)
+            fail_msg("%s: %.9g is code %02x, not %02x", format->assignment[0], trial->values[i],
+                     (unsigned)trial->message[CODES + i], (unsigned)right);
+        assert_true((double)trial->residual[i] == trial->values[i] - fp8_value(format, right));
+    }
+}
+
+TEST(test_fp8_rounding)
+{
+    for (size_t f = 0; f < N_FP8; f++) {
+        struct trial *trial = trial_open("fp8", fp8s[f].assignment);
+        for (int code = 0; code + 1 < fp8s[f].n_finite; code++)
+            check_fp8_rounding(trial, &fp8s[f], code);
+        trial_close(trial);
+    }
+}
+
+/* Each element is the nearest number of the format, times the scale of its block. */
+static void check_fp8_block(const struct trial *trial, const struct fp8 *format, uint64_t begin,
+                            uint64_t end)
+{
+    double largest = 0;
+    for (uint64_t i = begin; i < end; i++)
+        largest = fmax(largest, fabs(trial->values[i]));
+    const double scale = largest / (double)format->largest;
+    const double unit = ldexp(scale, 1 - format->bias - format->mantissa);
+    for (uint64_t i = begin; i < end; i++) {
+        const double value = fabs(trial->values[i]), sent = (double)trial->decoded[i];
+        const double off = fabs(sent - trial->values[i]), slack = 1e-6 * value;
+        double least = INFINITY;
+        for (int code = 0; code < format->n_finite; code++)
+            least = fmin(least, fabs(fp8_value(format, code) * scale - value));
+        assert_true(off <= least + slack);
+        assert_true(off <= fmax(ldexp(value, -1 - format->mantissa), unit / 2) + slack);
+        assert_true(value < largest || fabs(fabs(sent) - largest) <= slack);
+    }
+}
+
+TEST(test_fp8)
+{
+    for (size_t f = 0; f < N_FP8; f++) {
+        struct trial *trial = trial_open("fp8", fp8s[f].assignment);
+        for (size_t s = 0; s < N_SIZES; s++) {
+            const uint64_t n = sizes[s];
+            fill(trial, n);
+            pass(trial);
+            assert_int_equal(trial->bytes, n + (n + 1023) / 1024 * 4);
+            for (uint64_t at = 0; at < n; at += 1024)
+                check_fp8_block(trial, &fp8s[f], at, at + 1024 < n ? at + 1024 : n);
+            expect_lengths_refused(trial);
+        }
+        trial_close(trial);
+    }
+}
+
+/* ---- a scale for 1,024 elements ------------------------------------------------------------ */
+
 /* Blocks too small for a scale stay in the residual; what is not finite makes its block so. */
-TEST(test_int8_extremes)
+static void expect_extremes(const char *codec, const char *assignment)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
-    struct trial *trial = trial_open("int8", NULL);
+    struct trial *trial = trial_open(codec, (const char *const[]){assignment, NULL});
     fill(trial, 10);
     for (int i = 0; i < 10; i++) {
         trial->gradients[i] = FLT_MIN;
         trial->residual[i] = 0;
     }
+    memset(trial->message, 0xff, sizeof trial->message); /* NaN, of fp8 */
     pass(trial);
     assert_true(trial->residual[3] == FLT_MIN && trial->decoded[3] == 0);
     for (int i = 0; i < 3; i++) {
@@ -308,9 +433,17 @@ TEST(test_int8_extremes)
                                           trial->residual, trial->message);
         assert_int_equal(decode(trial, trial->bytes), DPB_OK);
         assert_true(isnan(trial->decoded[7]) && isnan(trial->decoded[0]));
-        assert_true(isfinite(trial->decoded[1024]));
+        assert_true(isnan(trial->residual[7]) && isnan(trial->residual[0]));
+        assert_true(isfinite(trial->decoded[1024]) && isfinite(trial->residual[1024]));
     }
     trial_close(trial);
+}
+
+TEST(test_extremes)
+{
+    expect_extremes("int8", NULL);
+    expect_extremes("fp8", NULL);
+    expect_extremes("fp8", "comm.codec_format=e5m2");
 }
 
 /* ---- threshold ----------------------------------------------------------------------------- */
