@@ -177,6 +177,7 @@ static void print_arguments(const char *usage)
         {"--csv", "lines for a program: of rows, of runs, or of steps"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
         {"--each", "one result after the other, not one table"},
+        {"--pool FACT", "a fact of machines that separates no setups, as in machine.host"},
         {"--link", "RATE,LATENCY of a machine's connection, as in 10Gbit,50us; one or several"},
         {"--links", "instead: a document of `dpbench links network`"},
         {"--comm", "instead: a document of `dpbench comm`, to which a link is fitted"},

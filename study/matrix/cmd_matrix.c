@@ -1,7 +1,7 @@
 /*
- * cmd_matrix.c - `dpbench help matrix`: whether a strategy works with a feature, and with each pair of
- * features. Each combination is an experiment of a small model that core makes or refuses here, so
- * the answer is core's own. A refusal is shortened to a note by a part of its message. A refusal
+ * cmd_matrix.c - `dpbench help matrix`: whether a strategy works with a feature, and with each pair
+ * of features. Each combination is an experiment of a small model that core makes or refuses here,
+ * so the answer is core's own. A refusal is shortened to a note by a part of its message. A refusal
  * without a note, as of a user's strategy, is printed as it is.
  */
 #include <stdlib.h>
@@ -124,8 +124,6 @@ static const struct note {
     {"steps whose gradients overflow", 0, NULL, true,
      "a step left out makes its gradients too late"},
     {"lets workers be steps apart", 0, NULL, true, "fp16: workers agree on overflow in each step"},
-    {"one array of optimizer state", 0, NULL, false,
-     "a replica keeps one array of optimizer state"},
     {"how many updates of optimizer", 0, NULL, false,
      "a checkpoint does not count servers' updates"},
     {"takes each device for one worker", 0, NULL, true, "it takes each GPU for one worker"},
@@ -295,8 +293,7 @@ static void settle_row(const struct matrix *matrix, struct row *row)
     }
 }
 
-/* A strategy in a form (its name and its one setting). `wanted`: a strategy, or a form of one; NULL:
- * all. */
+/* A strategy in a form, with its setting. `wanted`: a strategy, or a form of one; NULL: all. */
 static dpb_status add_row(struct matrix *matrix, const char *wanted,
                           const struct dpb_plugin *plugin, const char *form, const char *settings)
 {
