@@ -57,9 +57,9 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
 
 /*
  * Checks that `path` can be loaded for this graph, and reads its progress; touches no arena. The
- * names tell which layout the file has: dpbench's or the graph's other one. The file must have every
- * tensor and state of the graph once with its shape, in F64, F32, F16 or BF16; a second copy of a
- * tied weight must equal the first. A file of a training under way must have the state of this
+ * names tell which layout the file has: dpbench's or the graph's other one. The file must have
+ * every tensor and state of the graph once with its shape, in F64, F32, F16 or BF16; a second copy
+ * of a tied weight must equal the first. A file of a training under way must have the state of this
  * optimizer, too. Otherwise DPB_DATA with the mistake.
  */
 dpb_status dpb_checkpoint_check(const char *path, const struct dpb_checkpoint *checkpoint,

@@ -15,13 +15,14 @@
 
 enum { DPB_LAYOUT_KEY = 256 /* bytes at most, with its NUL */ };
 
-/* Looks for a layout by its name among dpbench's own, which is NULL, and `other`, which may be NULL.
- */
+/* Looks for a layout by its name among dpbench's own, which is NULL, and `other`, which may be
+ * NULL. */
 bool dpb_layout_find(const struct dpb_file_layout *other, const char *name,
                      const struct dpb_file_layout **layout);
 
-/* Gives the layout's key and dims to a tensor of `node` whose name ends in `suffix`, as in ".weight".
- * *tensor has the graph's dims before. DPB_UNSUPPORTED if the layout has no such layer. */
+/* Gives the layout's key and dims to a tensor of `node` whose name ends in `suffix`, as in
+ * ".weight". *tensor has the graph's dims before. DPB_UNSUPPORTED if the layout has no such
+ * layer. */
 dpb_status dpb_layout_apply(const struct dpb_file_layout *layout, const char *node,
                             const char *suffix, char key[DPB_LAYOUT_KEY],
                             struct dpb_safetensor *tensor);

@@ -27,9 +27,9 @@
  *
  *   - On one board (`step_of`) a rank that has acknowledged holds only at a step in which there is
  *     no such rank. Such a rank acknowledges at the step where `step_of` has it, or one later. So
- *     rank 0 begins no step past H + 1, where H is the highest acknowledgement. `step_of` has rank 0
- *     at H + 2 at most, where it may hold. Others then begin no step past H + 2, and the commit is
- *     for H + 3.
+ *     rank 0 begins no step past H + 1, where H is the highest acknowledgement. `step_of` has rank
+ *     0 at H + 2 at most, where it may hold. Others then begin no step past H + 2, and the commit
+ *     is for H + 3.
  *   - On several boards (`lead`) news of steps may overtake acknowledgements. When rank 0 proposes
  *     at step s, the others are in [s - L, s + L]. So rank 0 holds at s + 2 + L, a rank that has
  *     acknowledged at step a at a + 2 + 2 L, and the commit is for 2 + 2 L steps past the highest.

@@ -27,8 +27,8 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
-/* Of Hugging Face's files: layers of the kind Conv1D have their weights transposed, and the masks of
- * attention are tensors. */
+/* Of Hugging Face's files: layers of the kind Conv1D have their weights transposed, and the
+ * masks of attention are tensors. */
 static const struct dpb_file_layer layers[] = {
     {"tokens", "wte", false},
     {"positions", "wpe", false},

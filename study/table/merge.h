@@ -17,9 +17,9 @@
 #include "study/table/compare.h"
 
 /* A dpbench.sweep/1 document with `merged` (docs/results.md). Runs of one sweep's directory that
- * are given one by one are one sweep. `pool`: a path (machine.host) in which setups may differ and are
- * one all the same; NULL: none. DPB_USAGE: the results are of different models, or have no
- * run. The results stay unchanged, and have no control characters. *document is @owned. */
+ * are given one by one are one sweep. `pool`: a path (machine.host) in which setups may differ
+ * and are one all the same; NULL: none. DPB_USAGE: the results are of different models, or have
+ * no run. The results stay unchanged, and have no control characters. *document is @owned. */
 dpb_status dpb_merge(const struct dpb_compared *results, size_t n, const char *pool,
                      json_t **document);
 /* Names the files and every difference that is no column, one paragraph a line. Nothing for a

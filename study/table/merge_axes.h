@@ -66,15 +66,16 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
 /* ---- setups: machine and software of runs --------------------------------------------------- */
 
 /* Machine without its state (setup.h), a worker's share of it, versions, environment, inputs,
- * launcher, GPU. Runs have one setup where nothing of it differs. A plugin is compared with the plugin of its name, an input with that of the same
- * setting, so the cells of a sweep have one setup. */
+ * launcher, GPU. Runs have one setup where nothing of it differs. A plugin is compared with the
+ * plugin of its name, an input with that of the same setting, so the cells of a sweep have one
+ * setup. */
 
 /* Adds the facts of a run to `facts`, an object, and replaces none: machine, versions, environment,
  * launcher and GPU; plugins by kind and name; inputs by setting and value. A refused run has none.
  */
 void dpb_setups_learn(json_t *facts, const json_t *run);
-/* The number of the setup with these facts in `setups`, an array that gets the new ones. `pool`: see
- * dpb_merge. */
+/* The number of the setup with these facts in `setups`, an array that gets the new ones. `pool`:
+ * see dpb_merge. */
 size_t dpb_setups_add(json_t *setups, const json_t *facts, const char *pool);
 /* All differences, of the machines' state or of all else, by path: an array with {value} for each
  * setup, {} where it has none. @owned. */

@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c - a checkpoint: every tensor in it, and all of two small networks, of which one
- * has a layout of others and a tied weight. */
+/* fuzz_safetensors.c - a checkpoint: every tensor in it, and all of two small networks, of which
+ * one has a layout of others and a tied weight. */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "graph/graph.h"

@@ -203,8 +203,8 @@ struct dpb_device_ops {
                            const struct dpb_hooks *hooks);
     /* For tests and `dpbench eval --sample`: the activation of a node in the last forward, and the
      * gradient of the loss by that activation in the last backward (NULL: not asked), as fp64 in
-     * NCHW order, batch * elements of the node's shape. DPB_UNSUPPORTED for what a device has fused away, and for all of a program
-     * that was not compiled with `inspect`. */
+     * NCHW order, batch * elements of the node's shape. DPB_UNSUPPORTED for what a device has
+     * fused away, and for all of a program that was not compiled with `inspect`. */
     dpb_status (*inspect)(void *program, uint32_t node, double *activation, double *gradient);
     void (*release)(void *program); /* accepts NULL */
     void (*close)(void *device);    /* accepts NULL */

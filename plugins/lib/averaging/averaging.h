@@ -34,8 +34,9 @@
  * waits in meetings alone, and only for those that it meets:
  *
  *   - Between meetings a worker touches its own memory alone. In a meeting others read and write
- *     its weights, c and state, behind its PUSHED of the bucket and before their REDUCED. The worker
- *     waits for these before it ends the step. So all of it is at rest between its own steps.
+ *     its weights, c and state, behind its PUSHED of the bucket and before their REDUCED. The
+ *     worker waits for these before it ends the step. So all of it is at rest between its own
+ *     steps.
  *   - z, d and y are written in a meeting of all, behind the PUSHED of all. A worker reads z and y
  *     before its own PUSHED. Where replicas restart, the first worker of a place copies z to y.
  *     Another worker of the place may come first, so it reads z until the next meeting.
