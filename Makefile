@@ -91,7 +91,7 @@ ACCELERATOR_PLUGINS := $(addprefix $(BUILD)/plugins/,device_emulated.so model_pr
 # Authors of strategies link the code of ours, and include <dpbench-comm/*.h>.
 COMM_LIB   := $(BUILD)/libdpbench-comm.a
 COMM_API   := $(addprefix plugins/lib/,$(addsuffix .h,signals/signals signals/doorbell \
-	$(addprefix strategy/,strategy pipeline slices shard sums) tcp/tcp_connect \
+	$(addprefix strategy/,strategy pipeline slices squares shard sums) tcp/tcp_connect \
 	$(addprefix mesh/,mesh mesh_links mesh_transport mesh_tcp) coded/coded $(addprefix ring/,ring ring_strategy gather) \
 	averaging/averaging reduce/reduce device_strategy/device_strategy))
 COMM_LINKS := $(patsubst %,$(BUILD)/include/dpbench-comm/%,$(notdir $(COMM_API)))

@@ -43,7 +43,10 @@ struct dpb_optimizer {
     struct dpb_optimizer_words *pinned; /* a copy of `found`; each launch copies from it */
     /* Where the rule needs norms: by tensor; NULL: it needs none. */
     struct dpb_factors *factors;
-    uint64_t landing, n_landed; /* the step; its elements whose update was called */
+    struct dpb_squares *squares; /* by tensor: of a rank that owns all, or sums of all ranks' */
+    uint32_t round;              /* of `squares` */
+    /* The step; its elements whose update was called; the step whose factors were found. */
+    uint64_t landing, n_landed, normed;
     struct dpb_optimizer_witness witness;
     int64_t late_ns; /* see dpb_optimizer_late_ns */
 };
@@ -296,31 +299,15 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
  * decay apart; w -= rate * ||w|| / ||r|| * r. The ratio is 1 where a norm is 0, and for tensors
  * that do not decay: the practice of BERT's training, where the paper scales all.
  *
- * Norms are float64. Tensors are summed in one order (dpb_vec_squares), so equal mean gradients
- * give equal bits, whatever the strategy.
+ * Norms are float64. Where a rank owns all elements, tensors are summed in one order
+ * (dpb_vec_squares), so equal mean gradients give equal bits, whatever the strategy. Where ranks
+ * own parts, the parts' sums are added in the order of the owners: all owners have equal bits.
  */
-static double squares_of(dpb_dtype type, const void *arena, const struct dpb_tensor *tensor)
-{
-    return dpb_vec_squares(type, (const char *)arena + tensor->offset * dpb_dtype_size(type),
-                           tensor->n_elements);
-}
-
 /* A gradient that is not finite gives no finite weights either. */
 static double clipped(double clip_norm, double scale, double squares)
 {
     const double factor = clip_norm / (scale * sqrt(squares) + 1e-6);
     return clip_norm > 0.0 && !(factor >= 1.0) ? factor : 1.0;
-}
-
-static double local_rate(const struct dpb_optimizer_args *args, const struct dpb_tensor *tensor,
-                         double gradient_norm)
-{
-    if (!tensor->decays || !(gradient_norm > 0.0))
-        return 1.0;
-    const double norm = sqrt(squares_of(args->weight_type, args->weights, tensor));
-    return norm > 0.0 ? args->settings->trust * norm /
-                            (gradient_norm + args->settings->weight_decay * norm)
-                      : 1.0;
 }
 
 static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
@@ -334,45 +321,104 @@ static const char *gradients_at(const struct dpb_optimizer *optimizer, uint64_t 
            element * dpb_dtype_size(optimizer->args.gradient_type);
 }
 
-/* Adam's way is worked out twice: here for its norm, then again where the weights go it. */
-static double trust_ratio(struct dpb_optimizer *optimizer, const struct dpb_tensor *tensor,
-                          struct dpb_factors factors)
+/* The elements of `range` up to the end of the tensor where it begins, and of the gap behind. */
+static struct dpb_range first_tensor(const struct dpb_graph *graph, struct dpb_range range,
+                                     uint32_t *tensor)
 {
-    const uint64_t at = tensor->offset;
-    struct dpb_update update =
-        update_of(optimizer, DPB_UPDATE_ADAM, (struct dpb_range){at, at + tensor->n_elements},
-                  weights_at(optimizer, at), gradients_at(optimizer, at), factors);
-    if (!tensor->decays)
-        return 1.0;
-    fill_in_second(optimizer, true, &update);
-    correct(optimizer, 0, &update.correction, &update.second_correction);
-    const double way = sqrt(dpb_update_squares(&update));
-    const double norm = sqrt(squares_of(update.weight_type, optimizer->args.weights, tensor));
-    return norm > 0.0 && way > 0.0 ? norm / way : 1.0;
+    const uint32_t next = (*tensor = dpb_graph_tensor_at(graph, range.begin)) + 1;
+    const uint64_t end = next < graph->n_tensors ? graph->tensors[next].offset : graph->n_elements;
+    return (struct dpb_range){range.begin, end < range.end ? end : range.end};
 }
 
-static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+/* Adam's way is worked out twice: here for its norm, then again where the weights go it. */
+static double way_squares(struct dpb_optimizer *optimizer, struct dpb_range range,
+                          struct dpb_factors factors)
+{
+    struct dpb_update update =
+        update_of(optimizer, DPB_UPDATE_ADAM, range, weights_at(optimizer, range.begin),
+                  gradients_at(optimizer, range.begin), factors);
+    fill_in_second(optimizer, true, &update);
+    correct(optimizer, 0, &update.correction, &update.second_correction);
+    return dpb_update_squares(&update);
+}
+
+static void take_squares(struct dpb_optimizer *optimizer, struct dpb_squares *own)
 {
     const struct dpb_optimizer_args *args = &optimizer->args;
-    const struct dpb_optimizer_settings *settings = args->settings;
-    const struct dpb_graph *graph = args->graph;
-    struct dpb_factors *factors = optimizer->factors;
-    double all = 0.0;
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
-        all += factors[t].scale;
+    const struct dpb_tensor *tensors = args->graph->tensors;
+    const bool way = optimizer->round > 0, weights = way || args->settings->kind == DPB_LARS;
+    memset(own, 0, args->graph->n_tensors * sizeof *own);
+    for (uint64_t i = 0; i < args->n_owned; i++)
+        for (struct dpb_range rest = args->owned[i]; rest.begin < rest.end;) {
+            uint32_t t;
+            const struct dpb_range piece = first_tensor(args->graph, rest, &t);
+            const uint64_t at = piece.begin, end = tensors[t].offset + tensors[t].n_elements,
+                           n = at < end ? (piece.end < end ? piece.end : end) - at : 0;
+            rest.begin = piece.end;
+            if (!way)
+                own[t].gradients +=
+                    dpb_vec_squares(args->gradient_type, gradients_at(optimizer, at), n);
+            else if (tensors[t].decays)
+                own[t].gradients +=
+                    way_squares(optimizer, (struct dpb_range){at, at + n}, optimizer->factors[t]);
+            if (weights && tensors[t].decays)
+                own[t].weights += dpb_vec_squares(args->weight_type, weights_at(optimizer, at), n);
+        }
+}
+
+/* Changes the factors of a tensor by its norms. */
+static void scale_factors(const struct dpb_optimizer_settings *settings, struct dpb_squares squares,
+                          struct dpb_factors *factors)
+{
+    const double norm = sqrt(squares.gradients), weights = sqrt(squares.weights),
+                 all = settings->kind == DPB_LAMB
+                           ? norm
+                           : factors->scale * norm + settings->weight_decay * weights;
+    if (norm > 0.0 && weights > 0.0)
+        factors->rate *= (settings->kind == DPB_LAMB ? 1.0 : settings->trust) * weights / all;
+}
+
+/* Sums are in the order of the owners, so that all have the same bits. LAMB's second round is of
+ * Adam's way. */
+static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step *step,
+                         const struct dpb_squares *all, uint32_t n)
+{
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    const uint32_t n_tensors = optimizer->args.graph->n_tensors;
+    struct dpb_squares *sums = optimizer->squares;
+    struct dpb_factors *factors = optimizer->factors, every = factors_of(optimizer, step);
+    double gradients = 0.0;
+    for (uint32_t t = 0; t < n_tensors; gradients += sums[t++].gradients) {
+        sums[t] = all[t];
+        for (uint32_t i = 1; i < n; i++) {
+            sums[t].gradients += all[(size_t)i * n_tensors + t].gradients;
+            sums[t].weights += all[(size_t)i * n_tensors + t].weights;
+        }
     }
-    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
-        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
-        if (settings->kind == DPB_LAMB)
-            factors[t].rate *= trust_ratio(optimizer, &graph->tensors[t], factors[t]);
-        if (settings->kind != DPB_LARS)
-            continue;
-        const double local = rate * local_rate(args, &graph->tensors[t], norm);
-        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
+    every.scale *= clipped(settings->clip_norm, step->scale, gradients);
+    for (uint32_t t = 0; t < n_tensors; t++) {
+        if (optimizer->round == 0)
+            factors[t] = every;
+        scale_factors(settings, sums[t], &factors[t]);
+        if (settings->kind == DPB_LARS) /* whose velocity has the rate */
+            factors[t] = (struct dpb_factors){1.0, factors[t].rate * factors[t].scale,
+                                              factors[t].rate * factors[t].decay};
     }
+}
+
+static bool squares(struct dpb_optimizer *optimizer, const struct dpb_step *step,
+                    const struct dpb_squares *all, uint32_t n, struct dpb_squares *own)
+{
+    const uint32_t last = optimizer->settings.kind == DPB_LAMB;
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
+    if (all)
+        find_factors(optimizer, step, all, n);
+    optimizer->round = all ? optimizer->round + 1 : 0;
+    if (optimizer->round <= last)
+        take_squares(optimizer, own);
+    else
+        optimizer->normed = step->step;
+    return optimizer->round <= last;
 }
 
 /* Whether the memory is not the arenas, from which the norms are taken. */
@@ -389,40 +435,49 @@ static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range
     return refuse();
 }
 
-/* All owned elements, tensor by tensor with the gap behind it. */
-static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+/* Tensor by tensor, by the factors found. */
+static dpb_status apply_by_tensor(struct dpb_optimizer *optimizer, struct dpb_range range,
+                                  const struct dpb_step *step)
 {
-    const struct dpb_graph *graph = optimizer->args.graph;
-    const bool plain = is_plain(step);
-    if (!plain)
-        find_factors(optimizer, step);
-    for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
-        for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
-            const uint32_t t = dpb_graph_tensor_at(graph, at);
-            end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
-            end = end < optimizer->owned[i].end ? end : optimizer->owned[i].end;
-            DPB_TRY(apply(optimizer, NULL, (struct dpb_range){at, end}, weights_at(optimizer, at),
-                          gradients_at(optimizer, at), step,
-                          plain ? factors_of(optimizer, step) : optimizer->factors[t]));
-        }
+    while (range.begin < range.end) {
+        uint32_t t;
+        const struct dpb_range piece = first_tensor(optimizer->args.graph, range, &t);
+        DPB_TRY(apply(optimizer, NULL, piece, weights_at(optimizer, piece.begin),
+                      gradients_at(optimizer, piece.begin), step,
+                      is_plain(step) ? factors_of(optimizer, step) : optimizer->factors[t]));
+        range.begin = piece.end;
+    }
     return DPB_OK;
 }
 
-/* The last range of a step to be updated brings the update of all. So does the last range of a
- * proof's step, which is plain: a proof sees the behaviour of training. */
+/* Of a rank that owns all elements. */
+static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    for (struct dpb_squares *all = NULL; squares(optimizer, step, all, 1, optimizer->squares);)
+        all = optimizer->squares;
+    for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
+        DPB_TRY(apply_by_tensor(optimizer, optimizer->owned[i], step));
+    return DPB_OK;
+}
+
+/* Where this rank owns all, the last range of a step to be updated brings the update of all. So
+ * does the last range of a proof's step, which is plain: a proof sees the behaviour of training. */
 static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_range range,
                        const struct dpb_step *step)
 {
-    const uint64_t all = optimizer->n_state, before = optimizer->n_landed;
-    const bool begins = optimizer->landing != step->step;
+    const uint64_t all = optimizer->args.graph->n_elements, before = optimizer->n_landed;
+    const bool begins = optimizer->landing != step->step, part = optimizer->n_state < all;
+    if (part && optimizer->normed == step->step)
+        return apply_by_tensor(optimizer, range, step);
     optimizer->n_landed = (begins ? 0 : before) + range.end - range.begin;
     optimizer->landing = step->step;
-    if ((!begins || before == 0 || before == all) && optimizer->n_landed <= all)
+    if (!part && (!begins || before == 0 || before == all) && optimizer->n_landed <= all)
         return optimizer->n_landed == all ? apply_all(optimizer, step) : DPB_OK;
     dpb_fail(DPB_FAILED,
              "the strategy updates %llu of %llu elements in a step, though it has the capability "
-             "DPB_COMM_WHOLE",
-             (unsigned long long)(begins ? before : optimizer->n_landed), (unsigned long long)all);
+             "DPB_COMM_WHOLE; a part may come behind the sums of squares of all owners",
+             (unsigned long long)(begins && !part ? before : optimizer->n_landed),
+             (unsigned long long)all);
     refuse();
     return DPB_FAILED;
 }
@@ -474,8 +529,11 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
     return status;
 }
 
-const struct dpb_optimizer_ops dpb_optimizers = {
-    .update = update, .state = find_state, .capture = capture, .replay = replay};
+const struct dpb_optimizer_ops dpb_optimizers = {.update = update,
+                                                 .squares = squares,
+                                                 .state = find_state,
+                                                 .capture = capture,
+                                                 .replay = replay};
 
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES])
@@ -642,15 +700,15 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
     DPB_TRY(list_decays(optimizer));
     if (dpb_optimizer_needs_norms(&optimizer->settings)) {
         const uint64_t all = optimizer->args.graph->n_elements;
-        const bool lamb = optimizer->settings.kind == DPB_LAMB; /* whose state is needed, too */
-        if (optimizer->n_state != all && (lamb || !optimizer->args.sharded))
+        const size_t n_tensors = optimizer->args.graph->n_tensors;
+        if (optimizer->n_state != all && !optimizer->args.sharded)
             return dpb_fail(DPB_FAILED,
-                            "the strategy owns %llu of %llu elements on this rank%s: norms are of "
-                            "whole tensors",
-                            (unsigned long long)optimizer->n_state, (unsigned long long)all,
-                            lamb ? "" : " and has not the capability DPB_COMM_WHOLE_SHARDS");
-        optimizer->factors = calloc(optimizer->args.graph->n_tensors, sizeof *optimizer->factors);
-        if (!optimizer->factors)
+                            "the strategy owns %llu of %llu elements on this rank and has not the "
+                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
+                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
+        optimizer->factors = calloc(n_tensors, sizeof *optimizer->factors);
+        optimizer->squares = calloc(n_tensors, sizeof *optimizer->squares);
+        if (!optimizer->factors || !optimizer->squares)
             return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
     }
     if (optimizer->args.device)
@@ -686,7 +744,7 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     made->args.settings = &made->settings;
     made->args.owned = made->owned;
     made->n_arrays = dpb_optimizer_states(args->settings);
-    made->landing = UINT64_MAX;
+    made->landing = made->normed = UINT64_MAX;
     for (uint64_t i = 0; i < args->n_owned; i++) {
         made->state_at[i] = made->n_state;
         made->n_state += made->owned[i].end - made->owned[i].begin;
@@ -707,6 +765,7 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
         destroy_on_device(optimizer);
     dpb_mapping_destroy(&optimizer->state);
     free(optimizer->factors);
+    free(optimizer->squares);
     free(optimizer->decays);
     free(optimizer->owned);
     free(optimizer->state_at);

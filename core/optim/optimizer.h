@@ -11,8 +11,9 @@
  * from s = 1; v = momentum * v + rate * g / sqrt(s + epsilon); w -= v. The arithmetic is done in
  * the weights' type.
  *
- * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Then the update of
- * the step's last range updates all ranges. Before that, weights and gradients stay unchanged.
+ * LARS, LAMB and clipped gradients need norms of whole tensors (optimizer.c). Where a rank owns all
+ * elements, the update of the step's last range updates all ranges. Before that, weights and
+ * gradients stay unchanged. Where ranks own parts, `squares` precedes the updates.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H

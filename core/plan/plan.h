@@ -80,7 +80,8 @@ static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_exp
                                   .codec = dpb_experiment_codec(experiment),
                                   .survives = settings->run.survive,
                                   .optimizer_states = dpb_optimizer_states(&settings->optimizer),
-                                  .whole = dpb_optimizer_needs_norms(&settings->optimizer)};
+                                  .whole = settings->run.mode == DPB_MODE_TRAIN &&
+                                           dpb_optimizer_needs_norms(&settings->optimizer)};
 }
 /* The layout of arenas for this graph, whose tensors are @borrowed. */
 static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experiment *experiment,

@@ -184,7 +184,7 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
     if (dpb_optimizer_by_tensor(&settings->optimizer))
         snprintf(what, sizeof what, "optimizer '%s'",
                  dpb_optimizer_names[settings->optimizer.kind]);
-    if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
+    if (!dpb_experiment_comm_args(experiment, 0).whole)
         return DPB_OK;
     if (dpb_experiment_codec(experiment))
         return dpb_fail(DPB_UNSUPPORTED,
@@ -285,17 +285,9 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
 /* comm.shard is an option of strategies (plugins/lib/strategy/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
     if (!shard || strcmp(shard->value, "none") == 0)
         return DPB_OK;
-    if (settings->optimizer.kind == DPB_LAMB && settings->run.mode == DPB_MODE_TRAIN &&
-        experiment->n_workers > 1)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: optimizer.name = lamb needs the norms of whole updates, and with "
-                        "comm.shard = %s a worker has parts of the optimizer's state; leave "
-                        "comm.shard out, or take another optimizer.name",
-                        shard->origin, shard->value);
     if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
         DPB_TRY(check_slots(experiment, shard));
     if (!dpb_experiment_codec(experiment))
@@ -531,20 +523,18 @@ dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 
 dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &experiment->settings;
-    const char *key = norms_key(experiment);
     char comms[NAMES];
-    if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
+    if (!dpb_experiment_comm_args(experiment, 0).whole ||
         experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
         dpb_experiment_strategy_memory(experiment, 0).state_elements >=
             experiment->graph->n_elements)
         return DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
     return dpb_config_fail(
-        experiment->config, DPB_UNSUPPORTED, "optimizer", key,
+        experiment->config, DPB_UNSUPPORTED, "optimizer", norms_key(experiment),
         "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a worker of comm "
-        "'%s' has parts of them; leave one of them out, or take a comm.name whose workers have "
-        "all:%s",
-        strcmp(key, "name") == 0 ? "name = lars" : key,
-        dpb_config_origin(experiment->config, "comm", "shard"), settings->comm.name, comms);
+        "'%s' has parts of them; leave one of them out, or take a comm.name whose workers exchange "
+        "sums of squares:%s",
+        norms_key(experiment), dpb_config_origin(experiment->config, "comm", "shard"),
+        experiment->settings.comm.name, comms);
 }

@@ -16,9 +16,9 @@
  * or after the first half of another, so each half has a communicator. Bytes are as many, with
  * weights in place of sums.
  *
- * If updates need norms of whole tensors, all workers get all sums by MPI_Iallreduce as without
- * shards. Then each worker updates its slices, and MPI_Iallgatherv gives their weights: (W - 1)/W N
- * bytes more a rank, N bytes of weights. MPI writes no weight here before this worker has updated.
+ * If updates need norms of whole tensors, workers exchange sums of squares by MPI_Iallgatherv, on a
+ * communicator of their own, once they have the sums of all their slices (squares.h). Then each
+ * worker updates its slices, and MPI_Iallgatherv gives their weights.
  *
  * Messages of a codec of two rounds are summed in place of gradients, both rounds on the one
  * communicator (coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
@@ -35,6 +35,7 @@
 #include "lib/object/mpi.h"
 #include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
+#include "lib/strategy/squares.h"
 
 static const struct dpb_host *host;
 static const struct dpb_mpi_library *library;
@@ -44,6 +45,7 @@ struct mpi {
     bool sharded;
     struct dpb_sums *sums;    /* of gradients, or of a codec's messages */
     struct dpb_sums *weights; /* with shards: of new weights */
+    struct dpb_sums *squares; /* with norms, too: of sums of squares */
 };
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
@@ -121,18 +123,54 @@ static const struct dpb_stage shard_stages[] = {
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
-/* Sums go to all as without shards. The later stages work in the last bucket alone. */
+/* From where the bucket begins to its place; the rest is cleared, as in clear_sum. */
+static void place_sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    const struct dpb_strategy *comm = strategy;
+    const size_t size = dpb_dtype_size(comm->arenas.layout.gradient_type);
+    const struct dpb_range own = dpb_slices_own(comm, bucket, turn->length);
+    char *sum = dpb_strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements);
+    memmove(sum + own.begin * size, sum, (own.end - own.begin) * size);
+    memset(sum, 0, own.begin * size);
+    memset(sum + own.end * size, 0, (turn->length - own.end) * size);
+    turn->at = turn->length;
+}
+
+static void give_squares(struct dpb_strategy *comm)
+{
+    const struct mpi *mpi = (const struct mpi *)comm;
+    mpi->squares->ops->post(mpi->squares, 0,
+                            comm->args.n_workers *
+                                dpb_strategy_squares_bytes(&comm->arenas.layout) / sizeof(double));
+}
+
+static bool squares_here(const struct dpb_strategy *comm)
+{
+    return dpb_sums_idle(((const struct mpi *)comm)->squares);
+}
+
+static dpb_status squares_wait(void *strategy, uint64_t bucket)
+{
+    struct dpb_sums *squares = ((const struct mpi *)strategy)->squares;
+    (void)bucket;
+    return squares->ops->wait(squares);
+}
+
+static const struct dpb_squares_carrier by_mpi = {.give = give_squares, .here = squares_here};
+
+/* All buckets', in the last one. */
 static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
     const struct dpb_strategy *comm = strategy;
     turn->at = turn->length;
-    if (!dpb_strategy_is_last(comm, bucket))
-        return;
-    dpb_strategy_update_parts(comm, dpb_slices_own);
-    for (uint64_t b = 0; b <= bucket; b++)
-        mpi->weights->ops->post(mpi->weights, b * comm->arenas.bucket_elements,
-                                dpb_pipeline_bucket_length(&comm->pipeline, b));
+    for (uint64_t b = 0; dpb_strategy_is_last(comm, bucket) && b <= bucket; b++) {
+        const uint64_t begin = b * comm->arenas.bucket_elements,
+                       n = dpb_pipeline_bucket_length(&comm->pipeline, b);
+        const struct dpb_range own = dpb_slices_own(comm, b, n);
+        dpb_strategy_make_weights(strategy, b, begin + own.begin, own.end - own.begin);
+        mpi->weights->ops->post(mpi->weights, begin, n);
+    }
 }
 
 static bool all_given_due(void *strategy, uint64_t bucket)
@@ -142,17 +180,22 @@ static bool all_given_due(void *strategy, uint64_t bucket)
 
 static const struct dpb_stage whole_stages[] = {
     {dpb_strategy_own_ready, begin_bucket, dpb_strategy_own_wait},
-    {update_due, update_slices, update_wait},
+    {update_due, place_sum, update_wait},
+    {dpb_strategy_squares_due, dpb_strategy_squares_work, squares_wait},
+    {.work = update_slices},
     {.due = all_given_due, .wait = given_wait}};
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct mpi *mpi = strategy;
-    bool given = false;
+    struct dpb_sums *const others[] = {mpi->weights, mpi->squares};
     DPB_TRY(mpi->sums->ops->move(mpi->sums, until_ns, moved));
-    if (mpi->weights)
-        DPB_TRY(mpi->weights->ops->move(mpi->weights, until_ns, &given));
-    *moved = *moved || given;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        bool given = false;
+        if (others[i])
+            DPB_TRY(others[i]->ops->move(others[i], until_ns, &given));
+        *moved = *moved || given;
+    }
     return DPB_OK;
 }
 
@@ -212,8 +255,7 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
     const bool sharded = mpi->sharded, whole = sharded && mpi->strategy.args.whole;
-    struct dpb_mpi_sums_args args = {.kind = sharded && !whole ? DPB_MPI_KIND_SUM_SLICES
-                                                               : DPB_MPI_KIND_SUM,
+    struct dpb_mpi_sums_args args = {.kind = sharded ? DPB_MPI_KIND_SUM_SLICES : DPB_MPI_KIND_SUM,
                                      .arena = arenas->gradients,
                                      .type = arenas->layout.gradient_type,
                                      .n_buckets = arenas->n_buckets,
@@ -221,12 +263,14 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
                                      .n_members = mpi->strategy.args.n_workers};
     if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
-    if (whole)
+    if (whole) {
         DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, DPB_STRATEGY_STAGES(whole_stages)));
-    else
+        DPB_TRY(dpb_strategy_open_squares(&mpi->strategy, &by_mpi, args.n_members, args.position));
+    } else {
         DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
                                   sharded ? sizeof shard_stages / sizeof *shard_stages
                                           : sizeof stages / sizeof *stages));
+    }
     mpi->strategy.pipeline.move = move;
     DPB_TRY(library->create(&args, &mpi->sums));
     if (!sharded)
@@ -234,7 +278,13 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
     args.kind = DPB_MPI_KIND_GIVE_SLICES;
     args.arena = arenas->weights;
     args.type = arenas->layout.weight_type;
-    return library->create(&args, &mpi->weights);
+    DPB_TRY(library->create(&args, &mpi->weights));
+    if (!whole)
+        return DPB_OK;
+    args.arena = mpi->strategy.squares.all;
+    args.type = DPB_FP64;
+    args.n_buckets = DPB_SQUARES_ROUNDS;
+    return library->create(&args, &mpi->squares);
 }
 
 static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
@@ -243,6 +293,8 @@ static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
     dpb_sums_begin(mpi->sums, step->step);
     if (mpi->weights)
         dpb_sums_begin(mpi->weights, step->step);
+    if (mpi->squares)
+        dpb_sums_begin(mpi->squares, step->step);
     return dpb_strategy_begin(comm, step);
 }
 
@@ -250,6 +302,7 @@ static void mpi_close(void *comm)
 {
     if (!comm)
         return;
+    dpb_sums_destroy(((struct mpi *)comm)->squares);
     dpb_sums_destroy(((struct mpi *)comm)->weights);
     dpb_sums_destroy(((struct mpi *)comm)->sums);
     library->close();

@@ -21,9 +21,9 @@
  * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
  * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
  *
- * If updates need norms of whole tensors, sums go to all as without shards. Then each owner updates
- * its slices, and writes their weights into all arenas when every rank has updated: (W - 1)/W M
- * bytes more.
+ * If updates need norms of whole tensors, owners sum all their slices, then exchange sums of squares
+ * (squares.h), a few numbers a tensor. Then each owner updates its slices and writes their weights
+ * into all arenas.
  *
  * With a codec each rank reads the messages of all others instead (coded.h): (W - 1) m bytes,
  * for messages of m bytes a rank.
@@ -61,8 +61,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
         return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);
     if (shard == DPB_SHARD_NONE)
         return DPB_OK;
-    want->weights = DPB_MEMORY_SHARED;
-    return dpb_strategy_plan_parts(strategy, layout, dpb_slices_own, want);
+    return dpb_slices_plan_shards(strategy, layout, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)

@@ -109,8 +109,10 @@ static void post(struct member *member)
     }
     if (member->posted < BUCKETS && dpb_sums_has_place(member->ring))
         member->ring->ops->post(member->ring, BUCKET * member->posted++, BUCKET);
-    else if (member->posted < 2 * BUCKETS && dpb_sums_finished(member->ring, BUCKETS - 1))
-        dpb_ring_give(member->ring, BUCKET * (member->posted++ - BUCKETS), BUCKET);
+    else if (member->posted < 2 * BUCKETS && dpb_sums_finished(member->ring, BUCKETS - 1)) {
+        const uint64_t bucket = member->posted++ - BUCKETS;
+        dpb_ring_give(member->ring, bucket, BUCKET * bucket, BUCKET);
+    }
 }
 
 static void command(struct member *member, struct fuzz_input *input)

@@ -263,7 +263,10 @@ TEST(test_strategies_agree)
     }
 }
 
-/* Whether the strategy has all mean gradients of a step in one place. */
+/* Of norms that are sums of the owners' parts. */
+#define SHARDED_BOUND 1e-12
+
+/* Whether the strategy works with norms of whole tensors. */
 static bool is_whole(const struct strategy_form *form)
 {
     return strategy_named(form->name)->capabilities &
@@ -271,8 +274,9 @@ static bool is_whole(const struct strategy_form *form)
 }
 
 /* Norms of equal mean gradients have equal bits, whatever the buckets, and with a core for
- * communication, too. One worker that goes through micro-batches means the same. Rules and numbers
- * of workers meet by turns; with DPB_ALL_CELLS all of them (check-long). */
+ * communication, too. With shards they are sums of the owners' parts, which round in another way.
+ * One worker that goes through micro-batches means the same. Rules and numbers of workers meet by
+ * turns; with DPB_ALL_CELLS all of them (check-long). */
 TEST(test_norms_agree)
 {
     static const char *const rules[] = {
@@ -293,24 +297,26 @@ TEST(test_norms_agree)
                   rules[r], workers[i]);
             for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
                 struct training other;
-                if (!is_whole(form) || !is_cell(form, workers[i], false) ||
-                    (form->sharded && strstr(rules[r], "lamb"))) /* which is refused */
+                if (!is_whole(form) || !is_cell(form, workers[i], false))
                     continue;
                 train(&other, "%s %s optimizer.weight_decay=0.1 comm.bucket=1000", rules[r],
                       form_settings(form, "", workers[i]));
                 expect_same_weights(&other, &reference, start_of(r == 1 || r == 2 ? 2 : 0),
                                     meaning_bound);
-                if (!form->network || workers[i] < 3)
+                if (form->sharded)
+                    expect_same_weights(&other, &first, NULL, SHARDED_BOUND);
+                else if (!form->network || workers[i] < 3)
                     expect_same_weights(&other, &first, NULL, 0.0);
             }
         }
 }
 
-/* A ring with shards has the bits of the same ring without. Weights go round behind all sums: more
+/* A ring with shards differs from the same ring without by the rounding of norms alone, which
+ * gradients in half precision may see as one bit more. Weights go round behind all sums: more
  * buckets than may be under way, through a small inbox, in chunks of fewer elements than those of
  * gradients. LeNet's last bucket has two elements: one of three workers has no slice of it, and
  * waits for its sum all the same. */
-TEST(test_sharded_norms_agree)
+TEST(test_sharded_norms_agree_within_rounding)
 {
     static const struct {
         int workers;
@@ -322,6 +328,8 @@ TEST(test_sharded_norms_agree)
         {4, "model.name=tiny optimizer.name=lars comm.bucket=1GiB run.comm_cores=1"},
         {3, "model.name=tiny run.precision=fp32 comm.gradient=bf16 optimizer.name=adam "
             "optimizer.clip_norm=0.05 comm.bucket=296 comm.chunk=64 comm.inbox=256"},
+        {5, "model.name=tiny optimizer.name=lamb optimizer.clip_norm=0.05 comm.bucket=296 "
+            "comm.chunk=64 comm.inbox=256"},
     };
     for (int i = 0; i < PART_OF(cells, 2); i++) {
         struct training all, sharded;
@@ -332,8 +340,9 @@ TEST(test_sharded_norms_agree)
               "%s comm.name=ring_tcp run.workers=%d optimizer.weight_decay=0.1 "
               "comm.shard=optimizer",
               settings, cells[i].workers);
-        expect_same_weights(&sharded, &all, NULL, 0.0);
-        expect_same_losses(&sharded, &all, 0.0);
+        const double bound = strstr(settings, "fp32") ? 1e-5 : SHARDED_BOUND;
+        expect_same_weights(&sharded, &all, NULL, bound);
+        expect_same_losses(&sharded, &all, bound);
     }
 }
 

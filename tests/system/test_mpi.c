@@ -186,9 +186,9 @@ TEST(test_shards)
                 1.5 * json_number_at(whole, "comm.bytes_per_step"));
 }
 
-/* With shards, norms are of whole tensors as without: the same all-reduces bring the same sums, so
- * the same losses, of any number of workers. They see every weight. LeNet's last bucket has two
- * elements: one of three workers has no slice of it. */
+/* With shards, norms are of whole tensors as without, but for rounding: of the sums of squares, and
+ * where MPI adds gradients of three and more in another order. LeNet's last bucket has two elements:
+ * one of three workers has no slice of it. */
 TEST(test_sharded_norms)
 {
     static const struct {
@@ -200,6 +200,7 @@ TEST(test_sharded_norms)
         {3, "run.precision=fp64 model.name=lenet model.image=12 run.batch=1 "
             "optimizer.clip_norm=0.05 comm.bucket=1410616"},
         {4, "run.precision=fp64 optimizer.name=lars comm.bucket=1GiB run.comm_cores=1"},
+        {3, "run.precision=fp64 optimizer.name=lamb optimizer.clip_norm=0.05 comm.bucket=296"},
         {3, "run.precision=fp32 comm.gradient=bf16 optimizer.name=adam optimizer.clip_norm=0.05 "
             "comm.bucket=296"},
     };
@@ -214,8 +215,13 @@ TEST(test_sharded_norms)
         json_t *shards = run(rows[i].workers, settings);
         expect_passes(shards, settings);
         assert_int_equal(json_array_size(json_at(whole, "loss")), 5);
-        if (!json_equal(json_at(whole, "loss"), json_at(shards, "loss")))
-            fail_msg("%s: other losses than without shards", settings);
+        const double bound = strstr(settings, "bf16") ? 1e-2 : 1e-9;
+        for (size_t k = 0; k < 5; k++) {
+            const double a = json_number_value(json_array_get(json_at(whole, "loss"), k)),
+                         b = json_number_value(json_array_get(json_at(shards, "loss"), k));
+            if (!(fabs(a - b) <= bound * fabs(a)))
+                fail_msg("%s: losses %.17g and, with shards, %.17g", settings, a, b);
+        }
     }
 }
 

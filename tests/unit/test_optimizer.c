@@ -343,6 +343,32 @@ static void update_range(struct dpb_optimizer *optimizer, const struct rule_case
     }
 }
 
+static bool is_owned(const struct ownership *owned, uint64_t element)
+{
+    for (uint64_t r = 0; r < owned->n; r++)
+        if (owned->ranges[r].begin <= element && element < owned->ranges[r].end)
+            return true;
+    return false;
+}
+
+/* Where this rank owns a part: beside its sums of squares those of another rank with the rest. */
+static void exchange_squares(struct dpb_optimizer *optimizer, const struct rule_case *rule,
+                             const struct ownership *owned, const struct dpb_step *step)
+{
+    struct dpb_squares all[2 * TENSORS] = {{0}};
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        struct dpb_squares *rest = &all[TENSORS + (tensor_of(i) - tensors)];
+        const double g = get(rule->gradients, gradients.bytes, i),
+                     w = get(rule->weights, weights.bytes, i);
+        if (in_gap(i) || is_owned(owned, i))
+            continue;
+        rest->gradients += g * g;
+        rest->weights += rule->settings.kind == DPB_LARS && tensor_of(i)->decays ? w * w : 0.0;
+    }
+    assert_true(dpb_optimizers.squares(optimizer, step, NULL, 2, all));
+    assert_false(dpb_optimizers.squares(optimizer, step, all, 2, all));
+}
+
 static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *rule,
                       const struct ownership *owned, uint64_t number)
 {
@@ -359,6 +385,8 @@ static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *r
     for (uint64_t r = 0; r < owned->n; r++)
         for (uint64_t i = owned->ranges[r].begin; i < owned->ranges[r].end; i++)
             oracle_update(&rule->settings, i, get(rule->gradients, gradients.bytes, i), &step);
+    if (dpb_optimizer_needs_norms(&rule->settings) && rule->settings.kind != DPB_LAMB)
+        exchange_squares(optimizer, rule, owned, &step);
     /* Neighbours as one range, as a bucket that lies across them would be. */
     if (owned->ranges[0].end == owned->ranges[1].begin && owned->n > 1)
         update_range(optimizer, rule,
@@ -638,6 +666,11 @@ TEST(test_norms_refuse)
     struct dpb_optimizer_args part = args;
     part.owned = &first;
     expect_refused(dpb_optimizer_create(&part, &optimizer), "owns 8 of 5008 elements");
+    part.sharded = true;
+    assert_int_equal(dpb_optimizer_create(&part, &optimizer), DPB_OK);
+    expect_refused(dpb_optimizers.update(optimizer, NULL, first, w, g, 0, &steps[0]),
+                   "behind the sums of squares of all owners");
+    dpb_optimizer_destroy(optimizer);
 }
 
 /* The first element of the arena that is no number afterwards, wherever it lies, is named. */

@@ -30,8 +30,8 @@
 /* On the host every worker updates all weights once a step, by one thread, from its own gradient
  * arena, where the gradients stay until `done`: core may update all weights with the last range. */
 #define DPB_COMM_WHOLE UINT64_C(0x100)
-/* With WHOLE: also where a worker owns a part of the weights. With args->whole it then updates this
- * part alone in that way, and none of its weights is written by others before it has updated. */
+/* With WHOLE: also where a worker owns a part of the weights. With args->whole the owners then
+ * exchange sums of squares (dpb_optimizer_ops.squares) before they update their parts. */
 #define DPB_COMM_WHOLE_SHARDS UINT64_C(0x200)
 #define DPB_COMM_OWN_DEVICE UINT64_C(0x400) /* workers cannot share a device: run.learners = 1 */
 /* With SERVERS: run.survive; servers and other workers go on when a worker's process has died. */

@@ -24,7 +24,9 @@ struct pending {
 /* A bucket on its way round the ring. */
 struct flight {
     uint64_t bucket, begin, n;                     /* elements of the arena */
-    uint32_t first_round;                          /* 0; a given bucket: of all-gather */
+    uint64_t name;                                 /* in spans and messages */
+    uint32_t first_round, end_round;               /* a given bucket begins with all-gather */
+    char *given;                                   /* its arena; NULL: it is not given */
     uint32_t n_to_receive, n_to_reduce, n_to_send; /* chunks */
     uint32_t n_received, n_handed_over, n_sent;
     /* Rounds of which bytes have arrived, and the chunks of these rounds. If all these chunks have
@@ -99,15 +101,7 @@ static bool gives(const struct ring *ring)
 
 static bool is_given(const struct flight *flight)
 {
-    return flight->first_round > 0;
-}
-
-/* The bucket's number in messages: a given bucket has the number of its sums. */
-static uint64_t bucket_of(const struct ring *ring, const struct flight *flight)
-{
-    if (ring->args.names)
-        return ring->args.names[flight->bucket];
-    return gives(ring) ? flight->bucket % (ring->args.n_buckets / 2) : flight->bucket;
+    return flight->given != NULL;
 }
 
 /* The slice that the member at `position` sends in a round. */
@@ -225,8 +219,8 @@ static dpb_status check_label(const struct ring *ring, const struct flight *flig
 {
     char text[128];
     uint32_t round = round_of(label), chunk = chunk_of(label);
-    if (round >= n_rounds(ring)) {
-        snprintf(text, sizeof text, "rounds below %u", n_rounds(ring));
+    if (round >= flight->end_round) {
+        snprintf(text, sizeof text, "rounds below %u", flight->end_round);
         return refuse(ring, label, text);
     }
     if (round < flight->first_round) {
@@ -354,7 +348,7 @@ static void report_wait(struct ring *ring, int64_t now_ns)
         return;
     int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
     if (now_ns - from_ns > DPB_RING_GAP_NS)
-        ring->args.host->span(bucket_of(ring, oldest), DPB_PHASE_WAIT_PEER, from_ns, now_ns);
+        ring->args.host->span(oldest->name, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
 }
 
 static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_t round)
@@ -382,7 +376,7 @@ static void report_transfer(const struct ring *ring, const struct flight *flight
 {
     const struct dpb_host *host = ring->args.host;
     if (flight->began_ns != 0)
-        host->span(bucket_of(ring, flight), DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
+        host->span(flight->name, DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
 }
 
 /* A bucket is finished when nothing of it will be read or written here any more. */
@@ -420,7 +414,7 @@ static void reduce(const struct ring *ring, struct flight *flight,
     const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
     int64_t began_ns = host->now_ns();
     host->vec->sum(ring->args.type, &own, 1, sources, 2, label->bytes / size);
-    host->span(bucket_of(ring, flight), DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    host->span(flight->name, DPB_PHASE_REDUCE, began_ns, host->now_ns());
     if (ring->gathered.make && !reduces(ring, round + 1))
         make_shard(ring, flight, here.at_bytes / size, label->bytes / size);
 }
@@ -429,13 +423,13 @@ static void reduce(const struct ring *ring, struct flight *flight,
 static void take_given(const struct ring *ring, const struct flight *flight,
                        const struct dpb_mesh_label *label)
 {
-    const struct dpb_ring_shards *shards = &ring->args.shards;
+    const dpb_dtype type = ring->args.shards.type;
     const uint32_t round = round_of(label);
     const struct dpb_mesh_label here =
         label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
-    ring->args.host->vec->copy(shards->type, (char *)shards->arena + here.at_bytes,
+    ring->args.host->vec->copy(type, flight->given + here.at_bytes,
                                (const char *)ring->args.memory.inbox + label->at_bytes,
-                               label->bytes / dpb_dtype_size(shards->type));
+                               label->bytes / dpb_dtype_size(type));
 }
 
 /* A chunk that is all here, of a bucket that is under way. */
@@ -444,7 +438,7 @@ static dpb_status take_arrived(struct ring *ring, struct flight *flight,
 {
     uint32_t round = round_of(label);
     DPB_TRY(check_label(ring, flight, label));
-    if (round + 1 < n_rounds(ring) && is_full(ring, flight))
+    if (round + 1 < flight->end_round && is_full(ring, flight))
         return refuse(ring, label, "only rounds whose turn has come");
     DPB_TRY(see(ring, flight, label));
     begin_rounds(ring, flight, round);
@@ -454,7 +448,7 @@ static dpb_status take_arrived(struct ring *ring, struct flight *flight,
         take_given(ring, flight, label);
     if (label->kind == DPB_RING_PARTIAL)
         release(ring, slot_of(ring, label));
-    if (round + 1 < n_rounds(ring))
+    if (round + 1 < flight->end_round)
         queue_chunk(ring, flight, round + 1, chunk_of(label));
     flight->n_received++;
     ring->last_ns = ring->args.host->now_ns();
@@ -540,7 +534,7 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct dpb_mesh
 {
     const struct dpb_ring_memory *memory = &ring->args.memory;
     const bool partial = label->kind == DPB_RING_PARTIAL;
-    const char *arena = is_given(flight) ? ring->args.shards.arena
+    const char *arena = is_given(flight) ? flight->given
                         : partial        ? memory->arena
                                          : ring->gathered.arena;
     const char *payload = arena + label->at_bytes;
@@ -642,21 +636,26 @@ static dpb_status take_held(struct ring *ring, struct flight *flight)
     return DPB_OK;
 }
 
-static void post_from(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_round)
+/* `given`: as in struct flight. */
+static void start(struct ring *ring, uint64_t name, uint64_t begin, uint64_t n, char *given)
 {
     struct flight *flight = flight_of(ring, ring->sums.posted);
+    const uint32_t all_gather = n_members(ring) - 1, first_round = given ? all_gather : 0;
     assert(dpb_sums_has_place(&ring->sums));
     *flight = (struct flight){.bucket = ring->sums.posted++,
                               .begin = begin,
                               .n = n,
+                              .name = name,
+                              .given = given,
                               .first_round = first_round,
+                              .end_round = gives(ring) && !given ? all_gather : n_rounds(ring),
                               .rounds_begun = first_round,
                               .queue = flight->queue,
                               .seen = flight->seen,
                               .waits_from_ns = ring->args.host->now_ns()};
     for (uint32_t i = 0; i < ring->n_seen_words; i++)
         flight->seen[i] = 0;
-    for (uint32_t round = first_round; round < n_rounds(ring); round++) {
+    for (uint32_t round = first_round; round < flight->end_round; round++) {
         uint32_t incoming = count_chunks(ring, flight, incoming_slice(ring, round));
         flight->n_to_receive += incoming;
         flight->n_to_reduce += reduces(ring, round) ? incoming : 0;
@@ -673,14 +672,27 @@ static void post_from(struct ring *ring, uint64_t begin, uint64_t n, uint32_t fi
 
 static void post(struct dpb_sums *sums, uint64_t begin, uint64_t n)
 {
-    post_from((struct ring *)sums, begin, n, 0);
+    struct ring *ring = (struct ring *)sums;
+    start(ring, ring->args.names ? ring->args.names[sums->posted] : sums->posted, begin, n, NULL);
 }
 
-void dpb_ring_give(struct dpb_sums *sums, uint64_t begin, uint64_t n)
+void dpb_ring_give(struct dpb_sums *sums, uint64_t bucket, uint64_t begin, uint64_t n)
 {
     struct ring *ring = (struct ring *)sums;
     assert(gives(ring));
-    post_from(ring, begin, n, n_members(ring) - 1);
+    start(ring, bucket, begin, n, ring->args.shards.arena);
+}
+
+static uint64_t elements_beside(const struct ring *ring)
+{
+    return ring->args.shards.beside_bytes / dpb_dtype_size(ring->args.shards.type);
+}
+
+void dpb_ring_give_beside(struct dpb_sums *sums, uint64_t bucket)
+{
+    struct ring *ring = (struct ring *)sums;
+    assert(gives(ring) && ring->args.shards.beside);
+    start(ring, bucket, 0, n_members(ring) * elements_beside(ring), ring->args.shards.beside);
 }
 
 static dpb_status move(struct dpb_sums *sums, int64_t until_ns, bool *moved)
@@ -710,7 +722,7 @@ static dpb_status wait(struct dpb_sums *sums)
     bool receives = flight->n_received < flight->n_to_receive;
     assert(ring->sums.finished < ring->sums.posted);
     struct dpb_wait what = {.step = ring->sums.step,
-                            .bucket = bucket_of(ring, flight),
+                            .bucket = flight->name,
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
                             .peer = receives ? dpb_ring_previous(&ring->args.members)
                                              : dpb_ring_next(&ring->args.members),
@@ -736,6 +748,7 @@ static dpb_status allocate(struct ring *ring)
 {
     uint32_t n_slots = ring->args.memory.n_slots;
     uint64_t slice = (ring->args.bucket_elements + n_members(ring) - 1) / n_members(ring);
+    slice = slice > elements_beside(ring) ? slice : elements_beside(ring);
     size_t size = dpb_dtype_size(ring->args.type), given = dpb_dtype_size(ring->args.shards.type);
     ring->chunk_elements =
         ring->args.memory.slot_bytes / (gives(ring) && given > size ? given : size);
@@ -773,7 +786,8 @@ static dpb_status open_mesh(struct ring *ring)
     const struct dpb_mesh_memory memories[] = {
         {"the gradients", memory->arena, memory->arena_bytes},
         {"the inbox", memory->inbox, inbox_bytes},
-        {"the weights", shards->arena, elements * dpb_dtype_size(shards->type)}};
+        {"the weights", shards->arena, elements * dpb_dtype_size(shards->type)},
+        {"sums of squares", shards->beside, n_members(ring) * shards->beside_bytes}};
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[DPB_RING_CREDIT].memory = memory->inbox;
@@ -795,7 +809,9 @@ static dpb_status open_mesh(struct ring *ring)
                                        .peers = peers,
                                        .n_peers = LINKS,
                                        .memories = memories,
-                                       .n_memories = shards->arena ? 3 : 2,
+                                       .n_memories = shards->beside  ? 4
+                                                     : shards->arena ? 3
+                                                                     : 2,
                                        .doorbell = members->doorbell,
                                        .sink = sink_of(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */

@@ -24,10 +24,11 @@
  * With shards (struct dpb_ring_shards) the member that completes the sum of a slice makes new
  * weights of it. The all-gather rounds carry the weights, from and into an arena of their own.
  *
- * If new weights need the sums of all buckets, members post all buckets for sums and then give them
- * again (dpb_ring_give): a given bucket has the all-gather rounds alone. A member may give long
- * before the next member, which still reads its own arena. So given chunks land in the inbox, and a
- * member copies them into its arena once it has given the bucket itself.
+ * If new weights need the sums of all buckets, members post all buckets and then give them
+ * (dpb_ring_give): a posted bucket then has the scatter-reduce rounds alone, a given one those of
+ * all-gather. A member may give long before the next member, which still reads its own arena. So
+ * given chunks land in the inbox, and a member copies them into its arena once it has given the
+ * bucket itself. Between the two, members may give numbers of their own (dpb_ring_give_beside).
  *
  * Messages on the links. Payload is sent from the sender's arena.
  *
@@ -117,9 +118,12 @@ struct dpb_ring_shards {
     dpb_dtype type;
     /* Makes elements [begin, begin + n) of this arena from the sums in the ring's arena. The
      * elements lie in the slice that this member owns. The all-gather rounds then carry weights in
-     * place of sums. NULL: they carry sums, and weights after dpb_ring_give. */
+     * place of sums. NULL: dpb_ring_give gives them. */
     void (*make)(void *owner, uint64_t bucket, uint64_t begin, uint64_t n);
     void *owner;
+    /* Without `make`: memory for dpb_ring_give_beside; NULL: none. @borrowed as the arena. */
+    void *beside;
+    uint64_t beside_bytes; /* of each member: a multiple of 8 */
 };
 
 /* The slice of a bucket of n elements whose whole sum the member at `position` has first. */
@@ -136,7 +140,7 @@ struct dpb_ring_args {
     struct dpb_ring_memory memory; /* its arena: elements of `type` */
     dpb_dtype type;
     struct dpb_ring_shards shards;
-    uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
+    uint64_t n_buckets;       /* of an exchange at most; what is given counts, too */
     uint64_t bucket_elements; /* at most */
     /* The buckets' numbers in spans and messages, n_buckets; NULL: the ring's own numbers.
      * @borrowed until destroy. */
@@ -147,9 +151,16 @@ struct dpb_ring_args {
  * for a peer no longer than dpb_mesh_close does, and `wait` waits as dpb_mesh_wait. */
 dpb_status dpb_ring_create(const struct dpb_ring_args *args, struct dpb_sums **ring);
 
-/* As `post`, of the shards' arena: this member's own slice is final, and the other slices may
- * change from now on. All members have posted all buckets for sums before. */
-void dpb_ring_give(struct dpb_sums *ring, uint64_t begin, uint64_t n);
+/* As `post`, of the shards' arena: this member's own slice of the strategy's `bucket` is final, and
+ * the other slices may change from now on. All members have posted all buckets for sums before. */
+void dpb_ring_give(struct dpb_sums *ring, uint64_t bucket, uint64_t begin, uint64_t n);
+/* The same of the memory beside: slice by slice the members' bytes. `bucket` as there. */
+void dpb_ring_give_beside(struct dpb_sums *ring, uint64_t bucket);
+/* This member's slice of the memory beside. */
+static inline uint32_t dpb_ring_slice_beside(const struct dpb_ring_members *ring)
+{
+    return (ring->position + 1) % ring->n_members;
+}
 
 /* ---- on the links, for tests --------------------------------------------------------------- */
 

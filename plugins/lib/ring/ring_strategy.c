@@ -5,6 +5,7 @@
 
 #include "lib/coded/coded_sums.h"
 #include "lib/ring/gather.h"
+#include "lib/strategy/squares.h"
 
 /* ---- stages: onto the ring, round it, into the weights -------------------------------------- */
 
@@ -53,16 +54,19 @@ static struct dpb_range own_slice(const struct dpb_strategy *strategy, uint64_t 
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
-/* Sums go to all as without shards. The later stages work in the last bucket alone. */
-static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+/* The memory of the entries is the ring's memory beside. */
+static void give_squares(struct dpb_strategy *strategy)
 {
-    struct dpb_ring_strategy *comm = strategy;
-    turn->at = turn->length;
-    if (!dpb_strategy_is_last(&comm->base, bucket))
-        return;
-    dpb_strategy_update_parts(&comm->base, own_slice);
-    comm->n_given = 0;
+    dpb_ring_give_beside(((const struct dpb_ring_strategy *)strategy)->ring,
+                         strategy->arenas.n_buckets - 1);
 }
+
+static bool squares_here(const struct dpb_strategy *strategy)
+{
+    return dpb_sums_idle(((const struct dpb_ring_strategy *)strategy)->ring);
+}
+
+static const struct dpb_squares_carrier round_it = {.give = give_squares, .here = squares_here};
 
 static bool give_due(void *strategy, uint64_t bucket)
 {
@@ -70,15 +74,19 @@ static bool give_due(void *strategy, uint64_t bucket)
     return !dpb_strategy_is_last(&comm->base, bucket) || dpb_sums_has_place(comm->ring);
 }
 
+/* All buckets', in the last one. */
 static void give(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_ring_strategy *comm = strategy;
-    const struct dpb_arenas *arenas = &comm->base.arenas;
+    const uint64_t elements = comm->base.arenas.bucket_elements;
     for (; dpb_strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+        const uint64_t begin = comm->n_given * elements,
+                       n = dpb_pipeline_bucket_length(&comm->base.pipeline, comm->n_given);
+        const struct dpb_range own = own_slice(&comm->base, comm->n_given, n);
         if (!dpb_sums_has_place(comm->ring))
             return;
-        dpb_ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
-                      dpb_pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
+        dpb_strategy_make_weights(comm, comm->n_given, begin + own.begin, own.end - own.begin);
+        dpb_ring_give(comm->ring, comm->n_given, begin, n);
     }
     turn->at = turn->length;
 }
@@ -86,15 +94,15 @@ static void give(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 static bool given_due(void *strategy, uint64_t bucket)
 {
     const struct dpb_ring_strategy *comm = strategy;
-    return !dpb_strategy_is_last(&comm->base, bucket) ||
-           dpb_sums_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
+    return !dpb_strategy_is_last(&comm->base, bucket) || dpb_sums_idle(comm->ring);
 }
 
-static const struct dpb_stage whole_stages[] = {{post_due, post, dpb_strategy_own_wait},
-                                                {.due = reduce_due, .wait = reduce_wait},
-                                                {.work = update_slices},
-                                                {give_due, give, reduce_wait},
-                                                {.due = given_due, .wait = reduce_wait}};
+static const struct dpb_stage whole_stages[] = {
+    {post_due, post, dpb_strategy_own_wait},
+    {.due = reduce_due, .wait = reduce_wait},
+    {dpb_strategy_squares_due, dpb_strategy_squares_work, reduce_wait},
+    {give_due, give, reduce_wait},
+    {.due = given_due, .wait = reduce_wait}};
 
 /* ---- messages of a codec of one round: all go to all members --------------------------------- */
 
@@ -304,19 +312,27 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
         return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
                                                                  : bind_gather(comm, arenas);
     const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole;
-    if (whole)
+    if (whole) {
+        const struct dpb_ring_members members = members_of(comm);
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(whole_stages)));
-    else
+        DPB_TRY(dpb_strategy_open_squares(&comm->base, &round_it, members.n_members,
+                                          dpb_ring_slice_beside(&members)));
+    } else {
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    }
     dpb_shard_bind_slots(&comm->base, comm->shard);
     DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
     struct dpb_ring_args args = ring_args_of(comm, arenas);
-    args.n_buckets *= whole ? 2 : 1;
+    if (whole)
+        args.n_buckets = 2 * args.n_buckets + DPB_SQUARES_ROUNDS;
     if (sharded)
-        args.shards = (struct dpb_ring_shards){.arena = arenas->weights,
-                                               .type = arenas->layout.weight_type,
-                                               .make = whole ? NULL : dpb_strategy_make_weights,
-                                               .owner = comm};
+        args.shards =
+            (struct dpb_ring_shards){.arena = arenas->weights,
+                                     .type = arenas->layout.weight_type,
+                                     .make = whole ? NULL : dpb_strategy_make_weights,
+                                     .owner = comm,
+                                     .beside = comm->base.squares.all,
+                                     .beside_bytes = dpb_strategy_squares_bytes(&arenas->layout)};
     comm->base.pipeline.move = move;
     comm->transport = NULL; /* the ring's from here on */
     return dpb_ring_create(&args, &comm->ring);
@@ -325,6 +341,7 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 dpb_status dpb_ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct dpb_ring_strategy *comm = comm_;
+    comm->n_given = 0;
     if (comm->ring)
         dpb_sums_begin(comm->ring, step->step);
     return dpb_strategy_begin(comm_, step);

@@ -8,8 +8,8 @@
  *
  * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum the rank
  * completes. It updates each chunk as soon as the chunk is summed, and sends weights in place of
- * sums. If updates need norms of whole tensors, ranks send sums as without shards. Then each rank
- * updates its slices and sends their weights, too: (W - 1)/W N bytes more, N bytes of weights.
+ * sums. If updates need norms of whole tensors, ranks send all buckets' partial sums, then sums of
+ * squares (squares.h). Then each rank updates its slices and sends their weights.
  *
  * The ring's order is machine by machine, so that the ring enters and leaves each machine once.
  */
@@ -67,7 +67,7 @@ struct dpb_ring_strategy {
     struct dpb_gather *gather; /* with a codec of one round */
     uint32_t *order;           /* of the members */
     uint32_t position;
-    uint64_t n_given; /* buckets of this exchange whose weights are sent after all sums */
+    uint64_t n_given; /* buckets of this exchange whose weights are sent after sums of squares */
     struct dpb_ring_inbox inbox;
 };
 

@@ -16,7 +16,7 @@ enum dpb_signal_kind {
     DPB_SIGNAL_TAKEN,    /* it has read all it needs from the others */
     DPB_SIGNAL_GATHERED, /* its share of all machines' sum is in all arenas of its machine */
     DPB_SIGNAL_PUSHED,   /* its gradients are in the memory where the bucket's owners sum them */
-    DPB_SIGNAL_ANSWERED, /* with a codec of two rounds: its message of the second round is there */
+    DPB_SIGNAL_ANSWERED, /* its message of a second round is there, of a codec or of squares */
     DPB_N_SIGNALS
 };
 

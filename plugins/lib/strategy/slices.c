@@ -1,6 +1,10 @@
 /* slices.c - see slices.h. */
 #include "lib/strategy/slices.h"
 
+#include <string.h>
+
+#include "lib/strategy/squares.h"
+
 void dpb_slices_count_all_reduce(const struct dpb_strategy *strategy, uint64_t bucket,
                                  dpb_dtype back)
 {
@@ -156,48 +160,83 @@ static void gather(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
-/* Every rank gets all sums. The later stages work in the last bucket alone. Its gradients are the
- * last of backward: no device op waits for this work. */
-static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+static void sum_here(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
 {
-    span_slices(strategy, bucket);
-    if (dpb_strategy_is_last(strategy, bucket)) {
-        dpb_strategy_update_parts(strategy, dpb_slices_own);
-        dpb_signals_raise(&((struct dpb_strategy *)strategy)->signals, DPB_SIGNAL_TAKEN, bucket);
-    }
-    turn->at = turn->length;
+    void *own = dpb_strategy_own_gradients(comm, piece.begin);
+    dpb_strategy_sum(comm, bucket, piece, &own, 1);
 }
 
-/* LARS takes norms of all old weights: they may change when every rank has updated. */
-static bool give_due(void *strategy, uint64_t bucket)
+static void reduce_here(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    return !dpb_strategy_is_last(strategy, bucket) ||
-           dpb_strategy_all_reached(strategy, DPB_SIGNAL_TAKEN, bucket);
+    dpb_slices_reduce(strategy, bucket, turn, sum_here);
 }
 
-static dpb_status give_wait(void *strategy, uint64_t bucket)
+/* The signal of a round, and the place of its entries behind the signals of a rank. */
+static enum dpb_signal_kind round_signal(const struct dpb_strategy *comm)
+{
+    return comm->squares.round == 1 ? DPB_SIGNAL_TAKEN : DPB_SIGNAL_ANSWERED;
+}
+
+static void *round_entries(const struct dpb_strategy *comm, uint32_t rank)
+{
+    const uint64_t bytes = dpb_strategy_squares_bytes(&comm->arenas.layout);
+    return (char *)comm->arenas.peer_scratch[rank] +
+           dpb_strategy_lines(dpb_signals_bytes(comm->arenas.n_buckets)) +
+           (comm->squares.round - 1) * bytes;
+}
+
+/* Written again in the next step: then every rank has been GATHERED, behind its last read. */
+static void give_squares(struct dpb_strategy *comm)
+{
+    const uint32_t own = comm->args.rank;
+    memcpy(round_entries(comm, own), dpb_strategy_squares_of(comm, own),
+           dpb_strategy_squares_bytes(&comm->arenas.layout));
+    dpb_signals_raise(&comm->signals, round_signal(comm), comm->arenas.n_buckets - 1);
+}
+
+static bool squares_here(const struct dpb_strategy *comm)
+{
+    return dpb_strategy_all_reached(comm, round_signal(comm), comm->arenas.n_buckets - 1);
+}
+
+static void take_squares(struct dpb_strategy *comm)
+{
+    const uint64_t bytes = dpb_strategy_squares_bytes(&comm->arenas.layout);
+    for (uint32_t rank = 0; rank < comm->args.n_workers; rank++)
+        memcpy(dpb_strategy_squares_of(comm, rank), round_entries(comm, rank), bytes);
+    comm->host->count_bytes((comm->args.n_workers - 1) * bytes);
+}
+
+static dpb_status squares_wait(void *strategy, uint64_t bucket)
 {
     const struct dpb_strategy *comm = strategy;
-    return dpb_strategy_wait(comm, DPB_SIGNAL_TAKEN, dpb_strategy_workers(comm), bucket,
-                             comm->arenas.layout.weight_type, "the peer's update of its slices");
+    return dpb_strategy_wait(comm, round_signal(comm), dpb_strategy_workers(comm), bucket, DPB_FP64,
+                             "the peer's sums of squares");
 }
 
-static void give_all_slices(const struct dpb_strategy *comm)
+static const struct dpb_squares_carrier through_scratch = {
+    .give = give_squares, .here = squares_here, .take = take_squares};
+
+static void update_and_give(const struct dpb_strategy *comm, uint64_t bucket,
+                            struct dpb_piece piece)
 {
-    for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
-        struct dpb_stage_turn turn = {.length = dpb_pipeline_bucket_length(&comm->pipeline, bucket),
-                                      .until_ns = INT64_MAX};
-        dpb_slices_work_on_own(comm, bucket, &turn, give_weights);
-    }
+    dpb_strategy_update(comm, bucket, piece, dpb_strategy_own_gradients(comm, piece.begin));
+    give_weights(comm, bucket, piece);
 }
 
+/* All buckets', in the last one: no device reads any weights. */
 static void give_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
-    if (dpb_strategy_is_last(strategy, bucket)) {
-        give_all_slices(strategy);
-        dpb_signals_raise(&((struct dpb_strategy *)strategy)->signals, DPB_SIGNAL_GATHERED, bucket);
-    }
+    const struct dpb_strategy *comm = strategy;
     turn->at = turn->length;
+    if (!dpb_strategy_is_last(comm, bucket))
+        return;
+    for (uint64_t b = 0; b <= bucket; b++) {
+        struct dpb_stage_turn all = {.length = dpb_pipeline_bucket_length(&comm->pipeline, b),
+                                     .until_ns = INT64_MAX};
+        dpb_slices_work_on_own(comm, b, &all, update_and_give);
+    }
+    dpb_signals_raise(&comm->signals, DPB_SIGNAL_GATHERED, bucket);
 }
 
 static bool given_due(void *strategy, uint64_t bucket)
@@ -213,14 +252,28 @@ static dpb_status given_wait(void *strategy, uint64_t bucket)
                              comm->arenas.layout.weight_type, "the peer's slices of the weights");
 }
 
+dpb_status dpb_slices_plan_shards(const struct dpb_strategy *strategy,
+                                  const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    want->weights = DPB_MEMORY_SHARED;
+    if (strategy->args.whole)
+        want->scratch_bytes = dpb_strategy_lines(want->scratch_bytes) +
+                              DPB_SQUARES_ROUNDS * dpb_strategy_squares_bytes(layout);
+    return dpb_strategy_plan_parts(strategy, layout, dpb_slices_own, want);
+}
+
 dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dpb_arenas *arenas)
 {
-    static const struct dpb_stage whole[] = {{dpb_slices_due, reduce, dpb_slices_wait},
-                                             {update_due, update_slices, update_wait},
-                                             {give_due, give_slices, give_wait},
-                                             {.due = given_due, .wait = given_wait}};
-    if (strategy->args.whole)
-        return dpb_strategy_bind(strategy, arenas, DPB_STRATEGY_STAGES(whole));
+    static const struct dpb_stage whole[] = {
+        {dpb_slices_due, reduce_here, dpb_slices_wait},
+        {dpb_strategy_squares_due, dpb_strategy_squares_work, squares_wait},
+        {.work = give_slices},
+        {.due = given_due, .wait = given_wait}};
+    if (strategy->args.whole) {
+        DPB_TRY(dpb_strategy_bind(strategy, arenas, DPB_STRATEGY_STAGES(whole)));
+        return dpb_strategy_open_squares(strategy, &through_scratch, strategy->args.n_workers,
+                                         strategy->args.rank);
+    }
     static const struct dpb_stage stages[] = {{dpb_slices_due, reduce_shard, dpb_slices_wait},
                                               {update_due, gather, dpb_gather_wait}};
     strategy->room = strategy->host->alloc(DPB_CHUNK_BYTES);

@@ -88,19 +88,6 @@ bool dpb_strategy_is_last(const struct dpb_strategy *strategy, uint64_t bucket)
     return bucket + 1 == strategy->arenas.n_buckets;
 }
 
-/* The last bucket may have no part for this rank, so parts of earlier buckets wait for it. */
-void dpb_strategy_update_parts(const struct dpb_strategy *strategy, dpb_strategy_part part)
-{
-    for (uint64_t bucket = 0; bucket < strategy->arenas.n_buckets; bucket++) {
-        const uint64_t begin = bucket * strategy->arenas.bucket_elements;
-        const struct dpb_range own =
-            part(strategy, bucket, dpb_pipeline_bucket_length(&strategy->pipeline, bucket));
-        dpb_strategy_update(strategy, bucket,
-                            (struct dpb_piece){begin + own.begin, own.end - own.begin},
-                            dpb_strategy_own_gradients(strategy, begin + own.begin));
-    }
-}
-
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status dpb_strategy_load(void *comm)
@@ -158,6 +145,9 @@ void dpb_strategy_close(void *comm)
     if (strategy->client)
         strategy->client->close(strategy);
     strategy->host->release(strategy->room, DPB_CHUNK_BYTES);
+    strategy->host->release(strategy->squares.all, strategy->squares.n_owners *
+                                                       strategy->arenas.layout.n_tensors *
+                                                       sizeof *strategy->squares.all);
     dpb_pipeline_close(&strategy->pipeline);
     dpb_doorbell_close(strategy->signals.doorbell);
     free(strategy);

@@ -25,6 +25,22 @@ struct dpb_strategy_client {
     void (*close)(struct dpb_strategy *strategy); /* frees the client */
 };
 
+/* Sums of squares (squares.h): how the entries of all owners come here. */
+struct dpb_squares_carrier {
+    /* Those of this owner are in their place in `all`, and go to all others. */
+    void (*give)(struct dpb_strategy *strategy);
+    /* Whether those of all owners are here. Then `take`, unless NULL, puts them into `all`. */
+    bool (*here)(const struct dpb_strategy *strategy);
+    void (*take)(struct dpb_strategy *strategy);
+};
+
+struct dpb_strategy_squares {
+    const struct dpb_squares_carrier *carrier;
+    struct dpb_squares *all; /* by owner and tensor */
+    uint32_t n_owners, own;  /* this rank's place among the owners */
+    uint32_t round;          /* of this exchange; 0: none has begun */
+};
+
 struct dpb_strategy {
     const struct dpb_host *host;
     struct dpb_comm_args args;
@@ -34,6 +50,7 @@ struct dpb_strategy {
     struct dpb_pipeline pipeline;
     struct dpb_strategy_client *client; /* NULL: none; set after dpb_strategy_open */
     void *room; /* for a piece of work, DPB_CHUNK_BYTES; NULL: none was needed */
+    struct dpb_strategy_squares squares; /* squares.h; zeroed: none are exchanged */
 };
 
 /* Arena elements [begin, begin + n): one piece of work on a bucket. */
@@ -70,9 +87,6 @@ typedef struct dpb_range (*dpb_strategy_part)(const struct dpb_strategy *strateg
 dpb_status dpb_strategy_plan_parts(const struct dpb_strategy *strategy,
                                    const struct dpb_layout *layout, dpb_strategy_part part,
                                    struct dpb_comm_plan *want);
-/* With args->whole: updates these parts of all buckets from the own, now summed, gradients. A stage
- * calls this only in the last bucket: core updates all parts at once, by norms of whole tensors. */
-void dpb_strategy_update_parts(const struct dpb_strategy *strategy, dpb_strategy_part part);
 bool dpb_strategy_is_last(const struct dpb_strategy *strategy, uint64_t bucket);
 
 /* ---- sizes, for `plan` and `memory` --------------------------------------------------------- */
