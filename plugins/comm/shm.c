@@ -21,9 +21,9 @@
  * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
  * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
  *
- * If updates need norms of whole tensors, owners sum all their slices, then exchange sums of squares
- * (squares.h), a few numbers a tensor. Then each owner updates its slices and writes their weights
- * into all arenas.
+ * If updates need norms of whole tensors, owners sum all their slices, then exchange sums of
+ * squares (squares.h), a few numbers a tensor. Then each owner updates its slices and writes their
+ * weights into all arenas.
  *
  * With a codec each rank reads the messages of all others instead (coded.h): (W - 1) m bytes,
  * for messages of m bytes a rank.

@@ -187,8 +187,8 @@ TEST(test_shards)
 }
 
 /* With shards, norms are of whole tensors as without, but for rounding: of the sums of squares, and
- * where MPI adds gradients of three and more in another order. LeNet's last bucket has two elements:
- * one of three workers has no slice of it. */
+ * where MPI adds gradients of three and more in another order. LeNet's last bucket has two
+ * elements: one of three workers has no slice of it. */
 TEST(test_sharded_norms)
 {
     static const struct {
