@@ -130,6 +130,19 @@ static dpb_status find_size(const struct dpb_config *config, struct dpb_environm
     return DPB_OK;
 }
 
+/* Where no rank is found: a mistake must not become a job of each process's own. */
+static dpb_status check_rank(void)
+{
+    uint32_t n_ranks, rank;
+    if (dpb_pmix_is_here() || !getenv("RANK") || number_of("RANK", &rank) ||
+        !number_of("WORLD_SIZE", &n_ranks) || n_ranks < 2)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "RANK = '%s' beside WORLD_SIZE = %u is no rank; give 0 to %u, or "
+                    "unset RANK",
+                    getenv("RANK"), n_ranks, n_ranks - 1);
+}
+
 static dpb_status find_master(struct dpb_environment *environment)
 {
     const char *master = getenv("MASTER_ADDR");
@@ -184,9 +197,9 @@ dpb_status dpb_environment_read(const struct dpb_config *config,
     unsigned port = 0;
     uint32_t n_local = 0;
     *environment = (struct dpb_environment){.n_ranks = 0};
-    dpb_status status = take_secret(secret, &given);
-    if (status != DPB_OK || !dpb_environment_is_here(&environment->rank))
-        return status;
+    DPB_TRY(take_secret(secret, &given));
+    if (!dpb_environment_is_here(&environment->rank))
+        return check_rank();
     DPB_TRY(find_size(config, environment));
     if (environment->n_ranks < 2)
         return DPB_OK;

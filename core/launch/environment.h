@@ -20,9 +20,11 @@
 #define DPB_SECRET_FILE_VARIABLE "DPBENCH_SECRET_FILE"
 #define DPB_SECRET_VARIABLE "DPBENCH_SECRET"
 
+enum { DPB_MASTER_BYTES = 256 }; /* a name of DNS, with its NUL */
+
 struct dpb_environment {
     uint32_t rank, n_ranks; /* n_ranks < 2: the variables name no job of several ranks */
-    char master[DPB_HOST_BYTES];
+    char master[DPB_MASTER_BYTES];
     /* Of rank 0's launcher, for channel.h, with what proves that a process is of the job. */
     char address[DPB_ADDRESS_BYTES];
 };

@@ -609,7 +609,8 @@ static dpb_status join_by_environment(struct dpb_party *party,
     const bool head = dpb_party_is_head(party);
     const int64_t deadline_ns = deadline_of(party);
     DPB_TRY(make_room(party, environment->n_ranks));
-    snprintf(party->hosts[0], sizeof party->hosts[0], "%s", environment->master);
+    snprintf(party->hosts[0], sizeof party->hosts[0], "%.*s", DPB_HOST_BYTES - 1,
+             environment->master);
     dpb_status status =
         head ? dpb_channel_listen_at(environment->address, &listener, &circle) : DPB_OK;
     DPB_THEN(status, head ? accept_all(party, listener, &circle, deadline_ns)

@@ -81,6 +81,7 @@ TEST(test_refused)
         {{"DPBENCH_SECRET_FILE=nowhere"}, {"DPBENCH_SECRET_FILE = nowhere: No such"}},
         {{"DPBENCH_SECRET_FILE=."}, {"DPBENCH_SECRET_FILE = . is no file"}},
         {{"DPBENCH_SECRET_FILE=seen"}, {"seen has mode 0640", "chmod 600"}},
+        {{SECRET, "RANK=first"}, {"RANK = 'first' beside WORLD_SIZE = 2 is no rank"}},
         {{SECRET, "RANK=2"}, {"RANK = 2, and the job has 2 ranks"}},
         {{SECRET, "WORLD_SIZE=5000"}, {"5000 ranks; a job has at most 1024"}},
         {{SECRET, "MASTER_ADDR=a b"}, {"MASTER_ADDR = 'a b' is no name"}},
