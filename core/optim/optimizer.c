@@ -388,12 +388,13 @@ static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step 
     struct dpb_squares *sums = optimizer->squares;
     struct dpb_factors *factors = optimizer->factors, every = factors_of(optimizer, step);
     double gradients = 0.0;
-    for (uint32_t t = 0; t < n_tensors; gradients += sums[t++].gradients) {
+    for (uint32_t t = 0; t < n_tensors; t++) {
         sums[t] = all[t];
         for (uint32_t i = 1; i < n; i++) {
             sums[t].gradients += all[(size_t)i * n_tensors + t].gradients;
             sums[t].weights += all[(size_t)i * n_tensors + t].weights;
         }
+        gradients += sums[t].gradients;
     }
     every.scale *= clipped(settings->clip_norm, step->scale, gradients);
     for (uint32_t t = 0; t < n_tensors; t++) {

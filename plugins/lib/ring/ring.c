@@ -646,13 +646,13 @@ static void start(struct ring *ring, uint64_t name, uint64_t begin, uint64_t n, 
                               .begin = begin,
                               .n = n,
                               .name = name,
-                              .given = given,
                               .first_round = first_round,
                               .end_round = gives(ring) && !given ? all_gather : n_rounds(ring),
                               .rounds_begun = first_round,
                               .queue = flight->queue,
                               .seen = flight->seen,
                               .waits_from_ns = ring->args.host->now_ns()};
+    flight->given = given;
     for (uint32_t i = 0; i < ring->n_seen_words; i++)
         flight->seen[i] = 0;
     for (uint32_t round = first_round; round < flight->end_round; round++) {
