@@ -115,6 +115,48 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node)
                     plan->group->into ? p->with_relu : p->attributes);
 }
 
+/* to = from' aux, or from aux: row by row, without gaps. */
+static void multiply_rows(const struct step *step, char transpose, size_t m, size_t n, size_t k)
+{
+    dnnl_sgemm(transpose, 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0F, step->from->data,
+               (dnnl_dim_t)(transpose == 'T' ? m : k), step->aux->data, (dnnl_dim_t)n, 0.0F,
+               step->to->data, (dnnl_dim_t)n);
+}
+
+/* Rows, inputs and outputs of the layer. */
+struct sizes {
+    size_t n, inputs, outputs;
+};
+
+static struct sizes sizes_of(const struct program *p, const struct dpb_node *node)
+{
+    return (struct sizes){(size_t)p->args.batch * node->shape.w,
+                          p->graph->tensors[node->weight].n_elements / node->shape.c,
+                          node->shape.c};
+}
+
+static void multiply_weights(const struct program *p, const struct step *step)
+{
+    const struct sizes of = sizes_of(p, step->node);
+    multiply_rows(step, 'T', of.outputs, of.inputs, of.n);
+}
+
+static void multiply_data(const struct program *p, const struct step *step)
+{
+    const struct sizes of = sizes_of(p, step->node);
+    multiply_rows(step, 'N', of.n, of.inputs, of.outputs);
+}
+
+/* In fp32 oneDNN's older product is the faster one: up to twice, where a row has 3,072 elements. */
+static dpb_status multiply_fp32(struct program *p, const char *what, step_loop *loop,
+                                const struct tensor *left, const struct tensor *right,
+                                const struct tensor *product)
+{
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, what, loop, left, product, right));
+    cpu_set_flops(p, p->node);
+    return DPB_OK;
+}
+
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
                                    const struct dense *d)
 {
@@ -127,6 +169,9 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
         DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset,
                                 d->core_w, &dw));
     }
+    if (p->type == dnnl_f32)
+        return multiply_fp32(p, "backward weights", multiply_weights, dy,
+                             cpu_plan(p, node)->flattened, dw);
     return multiply(p, "backward weights", dy, cpu_plan(p, node)->flattened, NULL, dw,
                     p->attributes);
 }
@@ -147,7 +192,12 @@ static dpb_status backward_data(struct program *p, const struct dpb_node *node,
     }
     DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y, &dy));
     DPB_TRY(cpu_view(p, flat, d->x, &dx));
-    DPB_TRY(multiply(p, "backward data", dy, cpu_plan(p, node)->weights, NULL, dx, p->attributes));
+    if (p->type == dnnl_f32)
+        DPB_TRY(
+            multiply_fp32(p, "backward data", multiply_data, dy, cpu_plan(p, node)->weights, dx));
+    else
+        DPB_TRY(
+            multiply(p, "backward data", dy, cpu_plan(p, node)->weights, NULL, dx, p->attributes));
     return is_flat(p, node) ? DPB_OK : cpu_reorder(p, WHEN_ALWAYS, "unflattening", flat, part);
 }
 
