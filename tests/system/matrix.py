@@ -43,7 +43,8 @@ def tables(text):
 
 
 class Page(unittest.TestCase):
-    """What a build without CUDA cannot say is `?`, and the strategies that it lacks are not there."""
+    """What a build without CUDA cannot say is `?`, and the strategies that it lacks are not there. Nor is one whose
+    library cannot be loaded, as NCCL's where the plugins of a GPU were built without one."""
 
     def setUp(self):
         self.printed = command.dpbench("help", "matrix", "--markdown").stdout
@@ -56,7 +57,7 @@ class Page(unittest.TestCase):
         for cell, word in new.items():
             if word != "?":
                 self.assertEqual(old.get(cell), word, f"{cell}: docs/matrix.md is not what help matrix --markdown prints")
-        if "?" not in new.values():
+        if "?" not in new.values() and new.keys() == old.keys():
             self.assertEqual(self.page, self.printed, "docs/matrix.md is not what help matrix --markdown prints")
 
     def test_complete(self):
