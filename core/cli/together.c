@@ -8,11 +8,10 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/settings.h"
-#include "cli/sweep_options.h"
 #include "cli/cli.h"
+#include "cli/sweep_options.h"
 #include "launch/hosts.h"
 #include "launch/machines.h"
-#include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */
 
@@ -120,9 +119,9 @@ static void warn_of_copies(void)
                 {"mpirun", "OMPI_COMM_WORLD_SIZE"}, {"mpirun_rsh", "MV2_COMM_WORLD_SIZE"},
                 {"jsrun", "JSM_NAMESPACE_SIZE"},    {"flux", "FLUX_JOB_SIZE"}};
     uint32_t rank;
-    for (size_t i = 0;
-         !dpb_pmix_is_here() && !dpb_environment_is_here(&rank) && i < sizeof rows / sizeof *rows;
-         i++) {
+    if (dpb_party_is_here(&rank))
+        return;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *text = getenv(rows[i].variable);
         if (!text || strtoul(text, NULL, 10) < 2)
             continue;

@@ -116,36 +116,38 @@ static void list_addresses(char *array, size_t capacity)
     freeifaddrs(list);
 }
 
+/* A socket that listens at an address, which gets the port that the system chose. -1: errno. */
+static int listen_on(struct sockaddr *address, socklen_t size)
+{
+    static const int off = 0, on = 1;
+    const bool six = address->sa_family == AF_INET6;
+    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Connections of a job before may still hold the port. */
+    if (fd < 0 || (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                   (!six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) &&
+                   bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0 &&
+                   getsockname(fd, address, &size) == 0))
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
 /* IPv6 and IPv4 on one socket where the system has IPv6, else IPv4 alone. *port: 0 for any. */
 static int open_listener(uint16_t *port)
 {
-    static const int off = 0, on = 1;
     struct sockaddr_in6 six = {
         .sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons(*port)};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(*port)};
-    socklen_t size = sizeof six;
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Connections of a job before may still hold the port. */
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
-        bind(fd, (struct sockaddr *)&six, sizeof six) == 0 && listen(fd, BACKLOG) == 0 &&
-        getsockname(fd, (struct sockaddr *)&six, &size) == 0) {
+    int fd = listen_on((struct sockaddr *)&six, sizeof six);
+    if (fd >= 0) {
         *port = ntohs(six.sin6_port);
         return fd;
     }
-    if (fd >= 0)
-        close(fd);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    size = sizeof four;
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        bind(fd, (struct sockaddr *)&four, sizeof four) == 0 && listen(fd, BACKLOG) == 0 &&
-        getsockname(fd, (struct sockaddr *)&four, &size) == 0) {
-        *port = ntohs(four.sin_port);
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    fd = listen_on((struct sockaddr *)&four, sizeof four);
+    *port = ntohs(four.sin_port);
+    return fd;
 }
 
 dpb_status dpb_channel_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES])
@@ -178,13 +180,7 @@ static int open_unix_listener(const char *name)
 {
     struct sockaddr_un address;
     const socklen_t size = unix_address(name, &address);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || (bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, BACKLOG) == 0))
-        return fd;
-    const int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+    return listen_on((struct sockaddr *)&address, size);
 }
 
 /* The parts of an address; false: it cannot be read. */

@@ -15,7 +15,7 @@
 #include "base/settings.h"
 #include "world/pmix.h"
 
-enum { SECRET_LEAST = 16, SECRET_MOST = 4096, LOWEST_PORT = 1 };
+enum { SECRET_LEAST = 16, SECRET_MOST = 4096 };
 
 /* The variable's number; false: there is none, or it is no number. */
 static bool number_of(const char *variable, uint32_t *number)
@@ -173,7 +173,7 @@ static dpb_status find_port(const struct dpb_config *config, unsigned *port)
     if (!getenv("MASTER_PORT"))
         return dpb_fail(DPB_USAGE, "where does rank 0 listen? Set run.port, or MASTER_PORT, which "
                                    "is the port before");
-    if (!number_of("MASTER_PORT", &number) || number < LOWEST_PORT || number >= UINT16_MAX)
+    if (!number_of("MASTER_PORT", &number) || number == 0 || number >= UINT16_MAX)
         return dpb_fail(DPB_USAGE,
                         "MASTER_PORT = '%s' is no port with another one after it; set run.port",
                         getenv("MASTER_PORT"));

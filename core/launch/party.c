@@ -51,10 +51,16 @@ static void on_continue(int number)
     was_continued = number;
 }
 
+bool dpb_party_is_here(uint32_t *rank)
+{
+    *rank = dpb_pmix_rank();
+    return dpb_pmix_is_here() || dpb_environment_is_here(rank);
+}
+
 void dpb_party_hush(void)
 {
-    uint32_t rank = dpb_pmix_rank();
-    if (!dpb_pmix_is_here() && !dpb_environment_is_here(&rank))
+    uint32_t rank;
+    if (!dpb_party_is_here(&rank))
         return;
     signal(SIGCONT, on_continue);
     if (rank == 0)

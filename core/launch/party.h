@@ -66,6 +66,8 @@ static inline bool dpb_party_is_head(const struct dpb_party *party)
     return !party || party->rank == 0;
 }
 
+/* Whether another launcher has started this process, as a rank of a job, and which one. */
+bool dpb_party_is_here(uint32_t *rank);
 /* Called first: from here on, no output of a part other than the head is visible. */
 void dpb_party_hush(void);
 /* This part cannot join: prints the first error, which was not visible. */

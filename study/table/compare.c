@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "study/document/rates.h"
 #include "study/document/read.h"
-#include "study/document/target.h"
 #include "study/document/setup.h"
+#include "study/document/target.h"
 #include "study/table/merge_axes.h"
 
 /* ---- what else differs --------------------------------------------------------------------- */
