@@ -26,11 +26,23 @@ bool cpu_multiplies_positions(const struct program *p, const struct dpb_node *no
            window->pad_bottom == 0 && node->groups == 1;
 }
 
+/* Rows, inputs and outputs of the layer. */
+struct sizes {
+    size_t n, inputs, outputs;
+};
+
+static struct sizes sizes_of(const struct program *p, const struct dpb_node *node)
+{
+    return (struct sizes){(size_t)p->args.batch * node->shape.w,
+                          p->graph->tensors[node->weight].n_elements / node->shape.c,
+                          node->shape.c};
+}
+
 static dpb_status describe(struct program *p, const struct dpb_node *node, struct dense *dense)
 {
-    const dnnl_dim_t n = (dnnl_dim_t)p->args.batch * node->shape.w, outputs = node->shape.c;
-    const dnnl_dim_t inputs =
-        (dnnl_dim_t)(p->graph->tensors[node->weight].n_elements / node->shape.c);
+    const struct sizes of = sizes_of(p, node);
+    const dnnl_dim_t n = (dnnl_dim_t)of.n, inputs = (dnnl_dim_t)of.inputs,
+                     outputs = (dnnl_dim_t)of.outputs;
     const dnnl_dims_t x = {n, inputs}, y = {n, outputs};
     const dnnl_dims_t y_transposed = {outputs, n}, down = {1, outputs};
     const dnnl_dims_t w = {outputs, inputs}, rows = {inputs, 1};
@@ -121,18 +133,6 @@ static void multiply_rows(const struct step *step, char transpose, size_t m, siz
     dnnl_sgemm(transpose, 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0F, step->from->data,
                (dnnl_dim_t)(transpose == 'T' ? m : k), step->aux->data, (dnnl_dim_t)n, 0.0F,
                step->to->data, (dnnl_dim_t)n);
-}
-
-/* Rows, inputs and outputs of the layer. */
-struct sizes {
-    size_t n, inputs, outputs;
-};
-
-static struct sizes sizes_of(const struct program *p, const struct dpb_node *node)
-{
-    return (struct sizes){(size_t)p->args.batch * node->shape.w,
-                          p->graph->tensors[node->weight].n_elements / node->shape.c,
-                          node->shape.c};
 }
 
 static void multiply_weights(const struct program *p, const struct step *step)
