@@ -187,6 +187,8 @@ static int64_t take_series(struct dpb_record *record)
     record->comm_hidden_ns = length(series[COMM].at, n_comm) -
                              intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
+    record->comm_exposed_wait_ns =
+        intersection(series[EXPOSED].at, n_exposed, series[WAIT].at, n_wait);
     const int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
     for (int s = 0; s < N_SERIES; s++)
         drop_earlier(&series[s], step.end);
@@ -208,7 +210,8 @@ static void undilate(struct dpb_record *record)
                               &record->data_wait_ns,      &record->forward_ns,
                               &record->delay_ns,          &record->optimizer_ns,
                               &record->comm_exposed_ns,   &record->comm_hidden_ns,
-                              &record->comm_wait_peer_ns, &record->step_ns};
+                              &record->comm_wait_peer_ns, &record->comm_exposed_wait_ns,
+                              &record->step_ns};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         *parts[i] = undilated(*parts[i]);
     record->backward_ns = record->step_ns - record->data_wait_ns - record->forward_ns -

@@ -10,6 +10,7 @@
  *     comm_exposed  = |exposed| - optimizer
  *     comm_hidden   = |union of wait_peer, transfer and reduce spans, less exposed|
  *     comm_wait_peer = |union of wait_peer spans|
+ *     comm_exposed_wait = |exposed intersected with the wait_peer spans|
  *
  * so data_wait + forward + delay + backward + optimizer + comm_exposed is the step, to the
  * nanosecond.

@@ -168,6 +168,7 @@ static void print_breakdown(const json_t *document, FILE *out)
         {"comm_exposed", "communication that computing waits for"},
         {"comm_hidden", "communication behind computing; not in the sum"},
         {"wait_peer", "of both: a late peer"},
+        {"exposed_wait", "of comm_exposed: a late peer"},
     };
     const json_t *breakdown_ns = dpb_json_at(document, "timing.breakdown_ns");
     double step = mean_step_ns(document);
@@ -176,7 +177,7 @@ static void print_breakdown(const json_t *document, FILE *out)
     fprintf(out, "  %-13s %10.3f %s\n", "step", step / unit_ns, unit);
     for (size_t i = 0; i < DPB_BREAKDOWN; i++) {
         double value = dpb_json_number(breakdown_ns, dpb_breakdown_names[i]);
-        if (value == 0 && strcmp(parts[i].name, "delay") == 0)
+        if (!(value > 0) && (strcmp(parts[i].name, "delay") == 0 || i == DPB_BREAKDOWN - 1))
             continue; /* as most runs have none */
         fprintf(out, "    %-12s %9.3f %s %5.1f %%%s%s\n", parts[i].name, value / unit_ns, unit,
                 100 * value / step, parts[i].meaning[0] ? "  " : "", parts[i].meaning);

@@ -20,9 +20,9 @@
 #define DPB_LEAST_NS INT64_C(500000000)
 
 /* Means a step, in nanoseconds. Each step has the parts of the worker that ends it last; where
- * workers do not wait for each other, the parts of all of them together. The first six, all but
- * comm_hidden and comm_wait_peer, sum to the step. */
-enum { DPB_BREAKDOWN_STEP = 6, DPB_BREAKDOWN = 8 };
+ * workers do not wait for each other, the parts of all of them together. The first six, up to
+ * comm_exposed, sum to the step. */
+enum { DPB_BREAKDOWN_STEP = 6, DPB_BREAKDOWN = 9 };
 struct dpb_breakdown {
     double parts[DPB_BREAKDOWN];
 };

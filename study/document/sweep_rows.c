@@ -344,11 +344,13 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     set_left(runs, row);
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
-        "s:b}",                                                        //
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, "
+        "s:b, s:b}",                                                   //
         "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"), //
         "comm_exposed_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed"), //
+        "comm_wait_share",
+        median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed_wait"), //
         "comm_hidden_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_hidden"),            //
         "bytes_per_step", median_to_json(runs, dpb_json_number, "comm.bytes_per_step"),    //

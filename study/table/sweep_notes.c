@@ -437,6 +437,8 @@ static void note_meanings(const struct notes *notes)
     note_columns(notes);
     dpb_published_note(document, notes->out);
     fputs("- exposed: share of the step in which computing waits for communication", notes->out);
+    if (notes->table->shown[DPB_SWEEP_WAIT])
+        fputs("; wait: its part for a late peer", notes->out);
     if (notes->table->shown[DPB_SWEEP_LOSS])
         fprintf(notes->out, "; loss: mean over the last tenth of the first %.0f samples",
                 dpb_json_number(document, "loss_samples"));

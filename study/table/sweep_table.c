@@ -14,8 +14,8 @@
 enum { CELL = DPB_TABLE_CELL };
 
 static const char *const titles[DPB_SWEEP_COLUMNS] = {
-    "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",   "effic.",
-    "exposed",  "of fp32", "coding",  "loss",      "accuracy", "verified", "emulated"};
+    "strategy", "label", "workers", "samples/s", "interval", "speedup",  "publ.",    "effic.",
+    "exposed",  "wait",  "of fp32", "coding",    "loss",     "accuracy", "verified", "emulated"};
 _Static_assert((int)DPB_SWEEP_COLUMNS <= (int)DPB_TABLE_COLUMNS,
                "a line has room for every column");
 
@@ -103,6 +103,7 @@ static bool fill_line(struct dpb_table_line *line)
     print_if(line->text[DPB_SWEEP_PUBLISHED], published, "%.2f", published);
     print_percent(line->text[DPB_SWEEP_EFFICIENCY], row, "efficiency", 0);
     print_percent(line->text[DPB_SWEEP_EXPOSED], row, "comm_exposed_share", 1);
+    print_percent(line->text[DPB_SWEEP_WAIT], row, "comm_wait_share", 1);
     print_percent(line->text[DPB_SWEEP_BYTES], row, "codec.ratio", 1);
     print_if(line->text[DPB_SWEEP_CODING], encode_ns,
              isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms", encode_ns / 1e6, decode_ns / 1e6);
@@ -113,7 +114,10 @@ static bool fill_line(struct dpb_table_line *line)
     return true;
 }
 
-/* Labels where they differ, and no column of an unknown number alone. */
+/* Below this share of a step in each row, waits for late peers have no column. */
+static const double least_wait = 0.1;
+
+/* Labels where they differ, waits where they count, and no column of an unknown number alone. */
 static bool has_content(const struct dpb_table_line *lines, size_t n, size_t column)
 {
     const char *label = NULL;
@@ -121,6 +125,11 @@ static bool has_content(const struct dpb_table_line *lines, size_t n, size_t col
         if (lines[i].failed)
             continue;
         const char *text = lines[i].text[column];
+        if (column == DPB_SWEEP_WAIT) {
+            if (dpb_json_number(lines[i].row, "comm_wait_share") >= least_wait)
+                return true;
+            continue;
+        }
         if (column != DPB_SWEEP_LABEL && strcmp(text, "-") != 0)
             return true;
         if (column == DPB_SWEEP_LABEL && label && strcmp(text, label) != 0)

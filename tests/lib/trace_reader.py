@@ -70,7 +70,8 @@ def figures(step, spans):
     work = of("bucket", *WORK)
     made = {"optimizer_ns": common(exposed, update),
             "comm_hidden_ns": length(work) - common(work, exposed),
-            "comm_wait_peer_ns": length(of("bucket", "wait"))}
+            "comm_wait_peer_ns": length(of("bucket", "wait")),
+            "comm_exposed_wait_ns": common(exposed, of("bucket", "wait"))}
     made["comm_exposed_ns"] = length(exposed) - made["optimizer_ns"]
     for name, figure in PARTS.items():
         part = of("part", name)

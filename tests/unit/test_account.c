@@ -128,6 +128,7 @@ static void check_record(const struct bitmap *map, const struct dpb_record *reco
         expected.comm_exposed_ns += map->exposed[t] && !map->update[t];
         expected.comm_hidden_ns += map->comm[t] && !map->exposed[t];
         expected.comm_wait_peer_ns += map->wait[t];
+        expected.comm_exposed_wait_ns += map->exposed[t] && map->wait[t];
         *parts[map->part[t]] += !map->exposed[t];
     }
     assert_int_equal(record->begin_ns, expected.begin_ns);
@@ -140,6 +141,7 @@ static void check_record(const struct bitmap *map, const struct dpb_record *reco
     assert_int_equal(record->comm_exposed_ns, expected.comm_exposed_ns);
     assert_int_equal(record->comm_hidden_ns, expected.comm_hidden_ns);
     assert_int_equal(record->comm_wait_peer_ns, expected.comm_wait_peer_ns);
+    assert_int_equal(record->comm_exposed_wait_ns, expected.comm_exposed_wait_ns);
     assert_int_equal(record->data_wait_ns + record->forward_ns + record->delay_ns +
                          record->backward_ns + record->optimizer_ns + record->comm_exposed_ns,
                      record->step_ns);
