@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "launch/hosts.h"
 #include "machine/cores.h"
+#include "plan/contract.h"
 #include "record/emulation_report.h"
 #include "record/facts.h"
 #include "record/invocation.h"
@@ -422,6 +423,14 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
                          "and %.3g s by run.steps or run.seconds",
                          (unsigned long long)summary->n_steps, (double)summary->elapsed_ns / 1e9,
                          DPB_LEAST_STEPS, (double)DPB_LEAST_NS / 1e9);
+    struct dpb_contract contract;
+    if (summary->n_steps > 0 && exchanges(maker) && summary->bytes_per_step > 0 &&
+        dpb_contract_ask(maker->experiment, &contract) == DPB_OK &&
+        contract.consistency == DPB_PERIODIC && summary->n_steps < contract.parameter)
+        dpb_warnings_add(warnings, "part_of_period",
+                         "%llu timed steps hold a meeting, which takes place in one of %u, so the "
+                         "rate has too many of them; time whole periods",
+                         (unsigned long long)summary->n_steps, contract.parameter);
     if (summary->n_steps > 0 && summary->bytes_per_step == 0 && exchanges(maker))
         dpb_warnings_add(warnings, "nothing_exchanged",
                          "no byte went between workers in the timed steps, so the rate is that of "

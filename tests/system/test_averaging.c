@@ -117,14 +117,20 @@ TEST(test_periods)
         }
 }
 
-/* The timed steps of a run hold a meeting, or the run warns. */
-TEST(test_nothing_exchanged)
+/* The timed steps of a run hold a whole period, or the run warns. */
+TEST(test_part_of_a_period)
 {
-    for (int meets = 0; meets < 2; meets++) {
+    static const struct {
+        const char *options, *warning;
+    } cases[] = {{"run.steps=4 comm.period=4", NULL},
+                 {"run.steps=4 comm.period=5", "\"nothing_exchanged\""},
+                 {"run.steps=4 run.warmup_steps=1 comm.period=5", "\"part_of_period\""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct training training;
-        train(&training, "model.name=tiny_dense run.workers=2 run.steps=4 comm.name=local_sgd %s",
-              meets ? "comm.period=4" : "comm.period=5");
-        assert_true((strstr(training.command.out, "\"nothing_exchanged\"") == NULL) == meets);
+        train(&training, "model.name=tiny_dense run.workers=2 comm.name=local_sgd %s",
+              cases[i].options);
+        for (size_t k = 1; k < sizeof cases / sizeof *cases; k++)
+            assert_true((strstr(training.command.out, cases[k].warning) != NULL) == (k == i));
     }
 }
 
