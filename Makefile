@@ -13,10 +13,12 @@
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
 # gloo), VERBS=auto|yes|no (comm ring_verbs), MPI=auto|yes|no (comm mpi), PMIX=auto|yes|no (mpirun
 # and srun), CUDA=auto|yes|no (NVIDIA GPUs; with yes, deps brings the toolkit from PyPI), BUILD=DIR,
-# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
+# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS, and make's usual CC, CXX, AR,
+# CFLAGS, CPPFLAGS, LDFLAGS, PKG_CONFIG.
 
 BUILD   ?= build
 CC      ?= gcc
+PKG_CONFIG ?= pkg-config
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -26,6 +28,10 @@ WERROR  ?=
 .DEFAULT_GOAL := all
 # What a failed recipe leaves, as on a full disk, is not up to date.
 .DELETE_ON_ERROR:
+# Goals beside it would build what it removes.
+ifneq ($(filter clean,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
 
 PKGS    := inih jansson hwloc zlib libsodium
 CFLAGS  ?= -O2 -g
@@ -36,7 +42,7 @@ HARDEN  ?= $(if $(SANITIZE),,-fstack-protector-strong \
 	$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 HARDEN_LINK ?= -Wl,-z,relro,-z,now
 COMMON  := -std=c11 $(WARN) $(WERROR) $(DEFS) -fno-math-errno -MMD -MP $(HARDEN) $(SANITIZE)
-CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore -I. $(shell pkg-config --cflags $(PKGS))
+CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore -I. $(shell $(PKG_CONFIG) --cflags $(PKGS))
 # The library of the strategies: headers of these rooms include each other by bare names, in the tree
 # as where they are installed, all in one directory.
 COMM_ROOMS  := signals strategy tcp mesh coded ring averaging reduce device_strategy
@@ -44,7 +50,7 @@ COMM_PATHS  := $(COMM_ROOMS:%=-Iplugins/lib/%)
 PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins $(COMM_PATHS) -fPIC -fvisibility=hidden
 # Of C++ there are shims alone, between a library of that language and a plugin.
 PLUGIN_CXXFLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes,$(PLUGIN_CFLAGS))
-CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
+CORE_LIBS     = $(shell $(PKG_CONFIG) --libs $(PKGS)) -lm -ldl -lpthread
 
 # How all code is compiled, beside what is in its files: mk/build-info.mk.
 BUILT_WITH := $(BUILD)/obj/built_with
@@ -125,7 +131,7 @@ $(BUILD)/dpbench-links: $(TCP_OBJ)
 $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 $(BUILD)/dpbench $(COMMANDS):
 	@echo "  LD    $@"
-	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(LDFLAGS) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
 
 # The reader of profiles finds those of dpbench from its own place, wherever that is.
 $(BUILD)/profiles:
@@ -136,37 +142,37 @@ $(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ) $(ACCELERATOR_OBJ)
 $(COMM_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 $(LIBS) $(COMM_LIB):
 	@echo "  AR    $@"
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # For plugins that are built beside the tree, without an installed dpbench.
 $(COMM_LINKS) &:
 	$(Q)rm -rf $(@D) && mkdir -p $(@D) && ln -s $(COMM_API:%='$(CURDIR)/%') $(@D)
 
 $(ACCELERATOR_PLUGINS): $(ACCELERATOR_OBJ)
-$(ACCELERATOR_PLUGINS): LDLIBS = $(shell pkg-config --libs jansson) -ldl
+$(ACCELERATOR_PLUGINS): LDLIBS = $(shell $(PKG_CONFIG) --libs jansson) -ldl
 
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
+	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs $(HARDEN_LINK) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
 
 define core_rule
 $(BUILD)/obj/$(1)/%.o: $(1)/%.c $(BUILT_WITH)
 	@echo "  CC    $$<"
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(CFLAGS) $$(CORE_CFLAGS) -c -o $$@ $$<
+	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(CORE_CFLAGS) -c -o $$@ $$<
 endef
 $(foreach tree,core study links conform emulate watch,$(eval $(call core_rule,$(tree))))
 
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILT_WITH)
 	@echo "  CC    $<"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) $(EXTRA_CFLAGS) -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(PLUGIN_CFLAGS) $(EXTRA_CFLAGS) -c -o $@ $<
 
 $(BUILD)/obj/plugins/%.o: plugins/%.cc $(BUILT_WITH)
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
+	$(Q)$(CXX) $(CPPFLAGS) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 HOT_CORE := $(addprefix $(BUILD)/obj/,core/base/vec.o core/base/update.o core/proof/pattern.o links/links_memory.o)

@@ -29,7 +29,7 @@ bench-gpu: all
 $(BUILD)/bench/%: bench/peers/%.c
 	@echo "  PEER  $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=c11 $(CFLAGS) $(WARN) -o $@ $< $(PEER_LIBS) -lpthread
+	$(Q)$(CC) -std=c11 $(CPPFLAGS) $(CFLAGS) $(WARN) $(LDFLAGS) -o $@ $< $(PEER_LIBS) -lpthread
 
 $(BUILD)/bench/%: bench/peers/%.cc
 	@echo "  PEER  $@"
@@ -39,8 +39,8 @@ $(BUILD)/bench/%: bench/peers/%.cc
 $(BUILD)/bench/gloo_all_reduce: PEER_LIBS = -lgloo
 $(BUILD)/bench/jpeg_decode: PEER_LIBS = -ljpeg
 $(BUILD)/bench/mpi_all_reduce: CC = mpicc
-$(BUILD)/bench/mpi_turns: CORE_CFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
-$(BUILD)/bench/mpi_turns: CORE_LIBS += $(shell pkg-config --libs $(MPI_PKG))
+$(BUILD)/bench/mpi_turns: CORE_CFLAGS += $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags $(MPI_PKG)))
+$(BUILD)/bench/mpi_turns: CORE_LIBS += $(shell $(PKG_CONFIG) --libs $(MPI_PKG))
 ifneq ($(HAVE_MPI),yes)
 BENCH_OWN      := $(filter-out %/mpi_turns,$(BENCH_OWN))
 BENCH_PROGRAMS := $(filter-out %/mpi_turns,$(BENCH_PROGRAMS))
@@ -51,6 +51,6 @@ bench-own: $(BENCH_OWN)
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libcore.a
 	@echo "  BENCH $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -O3 $(CORE_CFLAGS) -MF $@.d -o $@ $< $(BUILD)/libcore.a $(CORE_LIBS)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(CORE_CFLAGS) $(LDFLAGS) -MF $@.d -o $@ $< $(BUILD)/libcore.a $(CORE_LIBS)
 
 -include $(wildcard $(BUILD)/bench/*.d)

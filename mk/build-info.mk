@@ -9,8 +9,8 @@ define write_header
 	@new=$@.$$$$; { $(1); } >$$new && if cmp -s $$new $@; then rm -f $$new; else mv -f $$new $@; fi
 endef
 $(BUILD_INFO): build-info
-	$(call write_header,echo '#define DPB_BUILD_FLAGS "$(subst ",\",$(strip $(CFLAGS) $(SANITIZE)))"'; \
-	git="$$([ -e .git ] && git describe --always --dirty 2>/dev/null)"; \
+	$(call write_header,echo '#define DPB_BUILD_FLAGS "$(subst ",\",$(strip $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(SANITIZE)))"'; \
+	git="$$(tools/git-version)"; \
 	if [ -n "$$git" ]; then echo "#define DPB_BUILD_GIT \"$$git\""; \
 	else echo '#define DPB_BUILD_GIT NULL'; fi)
 $(BUILD)/obj/core/record/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
@@ -18,7 +18,7 @@ $(BUILD)/obj/core/record/invocation.o: $(BUILD_INFO)
 
 # Likewise what is the same for all code: with other flags, of another version or beside other libraries it
 # is compiled again, so that DPB_BUILD_FLAGS and DPB_VERSION are those of every part.
-BUILT_WITH_TEXT := $(strip $(CC) $(CXX) $(CFLAGS) $(SANITIZE) $(HARDEN) $(file <VERSION)) \
+BUILT_WITH_TEXT := $(strip $(CC) $(CXX) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(HARDEN) $(file <VERSION)) \
 	PMIX=$(HAVE_PMIX) VERBS=$(HAVE_VERBS)
 $(BUILT_WITH): build-info
 	$(call write_header,echo $(call shell_word,$(BUILT_WITH_TEXT)))

@@ -1,1 +1,1 @@
-$(BUILD)/plugins/data_idx.so: LDLIBS = $(shell pkg-config --libs zlib)
+$(BUILD)/plugins/data_idx.so: LDLIBS = $(shell $(PKG_CONFIG) --libs zlib)

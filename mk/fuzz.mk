@@ -40,10 +40,10 @@ FUZZ_REPLAYS := $(patsubst %,$(BUILD)/tests/fuzz_%,$(FUZZ_RUN))
 $(BUILD)/tests/fuzz_%: $$(FUZZ_OBJ) $(BUILD)/obj/tests/fuzz/replay.o
 	@echo "  TEST  $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANITIZE) -o $@ $(filter %.o %.a,$^) $(FUZZ_LIBS_$*) $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(FUZZ_LIBS_$*) $(CORE_LIBS)
 $(BUILD)/fuzz_%: $$(FUZZ_OBJ)
 	@echo "  FUZZ  $@"
-	$(Q)$(CC) $(SANITIZE) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(FUZZ_LIBS_$*) $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(FUZZ_LIBS_$*) $(CORE_LIBS)
 
 fuzz-programs: $(patsubst %,$(BUILD)/fuzz_%,$(FUZZ_RUN))
 fuzz: fuzz-deps

@@ -4,7 +4,6 @@
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-INSTALL_ROOT = $(DESTDIR)$(PREFIX)
 
 # Manual pages and completion, from the option tables of what was built.
 
@@ -58,28 +57,13 @@ INSTALL_DIRS += share/doc/dpbench/cuda
 IN_share/doc/dpbench/cuda := $(sort $(wildcard $(CUDA_DEPS)/share/doc/cuda/*))
 endif
 
-# $(call install_into,DIRECTORY): its files
-install_into = install -d '$(INSTALL_ROOT)/$(1)' && \
-	install -m $(if $(filter bin libexec/dpbench,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
-PACKAGES_PC := dpbench.pc dpbench-comm.pc
-define newline
-
-
-endef
-
-# Below the prefix: what was installed, for a tree that has built other parts since, or none.
-INSTALLED := share/dpbench/installed
-installed_files = $(INSTALLED) $(PACKAGES_PC:%=lib/pkgconfig/%) \
-	$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),$(d)/$(notdir $(f))))
+INSTALL_LIST := $(BUILD)/install.list
 
 .PHONY: install uninstall
+install uninstall: export DPB_ROOT = $(DESTDIR)$(PREFIX)
 install: $(BUILD)/dpbench $(COMMANDS) plugins $(COMM_LIB) $(PAGES)
-	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
-	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
-	$(foreach package,$(PACKAGES_PC),$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" \
-		mk/$(package).in | install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/$(package)'$(newline)	)
-	$(Q)printf '%s\n' $(installed_files) | install -m 644 /dev/stdin '$(INSTALL_ROOT)/$(INSTALLED)'
-	@echo "installed $(INSTALL_ROOT)/bin/dpbench"
+	$(file >$(INSTALL_LIST),$(foreach d,$(INSTALL_DIRS),$(IN_$(d):%=$(d):%)))
+	$(Q)tools/install-tree install $(INSTALL_LIST)
 
 # Debian packages; apt install ./build/deb/dpbench*.deb
 .PHONY: deb
@@ -88,10 +72,5 @@ deb: all
 	$(Q)$(MAKE) install DESTDIR='$(abspath $(BUILD)/deb/root)' PREFIX=/usr >/dev/null
 	$(Q)tools/deb $(BUILD)/deb/root "$$(cat VERSION)" $(BUILD)/deb
 
-# Directories that are dpbench's alone go when nobody else has left anything in them.
 uninstall:
-	$(Q)[ ! -d '$(INSTALL_ROOT)' ] || { cd '$(INSTALL_ROOT)' && \
-		{ printf '%s\n' $(installed_files); cat $(INSTALLED) 2>/dev/null; } | sort -u | xargs rm -f; }
-	$(Q)find $(foreach d,lib libexec include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') '$(INSTALL_ROOT)/include/dpbench-comm' \
-		-depth -type d -empty -delete 2>/dev/null || true
-	@echo "uninstalled $(INSTALL_ROOT)/bin/dpbench"
+	$(Q)tools/install-tree uninstall

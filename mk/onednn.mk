@@ -1,13 +1,13 @@
 # Finds oneDNN 3.x: the system's own, else what `make deps` put into $(ONEDNN) from PyPI.
 
-ONEDNN_SYSTEM := $(shell pkg-config --exists 'dnnl >= 3' 2>/dev/null && echo yes)
+ONEDNN_SYSTEM := $(shell $(PKG_CONFIG) --exists 'dnnl >= 3' 2>/dev/null && echo yes)
 ONEDNN_OURS   := $(wildcard $(ONEDNN)/include/dnnl.h)
 $(eval $(call optional,CPU,$(ONEDNN_SYSTEM)$(ONEDNN_OURS),oneDNN 3.x was not found; `make deps` brings \
 	it from PyPI,devices/cpu,device cpu))
 
 ifeq ($(ONEDNN_SYSTEM),yes)
-ONEDNN_CFLAGS := $(shell pkg-config --cflags dnnl)
-ONEDNN_LIBS   := $(shell pkg-config --libs dnnl)
+ONEDNN_CFLAGS := $(shell $(PKG_CONFIG) --cflags dnnl)
+ONEDNN_LIBS   := $(shell $(PKG_CONFIG) --libs dnnl)
 else
 ONEDNN_CFLAGS := -isystem $(ONEDNN)/include
 ONEDNN_LIBS   := -L$(ONEDNN)/lib -ldnnl

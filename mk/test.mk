@@ -210,20 +210,20 @@ define test_rule
 $(BUILD)/tests/test_%: tests/$(1)/test_%.c $(TEST_LIB_OBJ) $(LIBS)
 	@echo "  TEST  $$@"
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(CFLAGS) -O1 $$(TEST_CFLAGS) -MF $$@.d -o $$@ $$< $$(filter %.o,$$^) $$(filter %.a,$$^) $$(TEST_LIBS)
+	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O1 $$(TEST_CFLAGS) $$(LDFLAGS) -MF $$@.d -o $$@ $$< $$(filter %.o,$$^) $$(filter %.a,$$^) $$(TEST_LIBS)
 endef
 $(foreach group,unit system long,$(eval $(call test_rule,$(group))))
 
 $(BUILD)/obj/tests/%.o: tests/%.c
 	@echo "  CC    $<"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -fPIC -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) -fPIC -c -o $@ $<
 
 # A strategy among them may use the library of the strategies.
 $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(PLUGIN_CFLAGS) $(LDFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
 
 # They say that they are GPUs, and the driver's library tells of those.
 $(BUILD)/tests/plugins/device_timed.so $(BUILD)/tests/plugins/device_copies.so: $(BUILD)/obj/plugins/devices/cuda/nvml.o
@@ -246,17 +246,17 @@ $(BUILD)/obj/tests/cuda/%.o: plugins/%.cu
 $(STAND_IN_LIB): $(STAND_IN_LIB_OBJ)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -o $@ $^
+	$(Q)$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) -o $@ $^
 $(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
+	$(Q)$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
 $(STAND_IN_NCCL): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/comm/nccl/*.c) $(filter-out %/library.c,$(lib_nccl)) $(lib_comm))
 $(STAND_IN_NCCL_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_nccl))
 $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB): $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm -lpthread
+	$(Q)$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm -lpthread
 # What loads libraries from beside itself.
 $(STAND_IN_BESIDE): $(BUILD)/tests/cuda/plugins/%: $(BUILD)/plugins/%
 	@mkdir -p $(@D)
@@ -266,12 +266,12 @@ $(STAND_IN_BESIDE): $(BUILD)/tests/cuda/plugins/%: $(BUILD)/plugins/%
 $(BUILD)/tests/preload/%.so: tests/preload/%.c
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -fPIC -MF $@.d -shared -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) $(LDFLAGS) -fPIC -MF $@.d -shared -o $@ $<
 
 $(BUILD)/tests/fakes/%: tests/fakes/$$(basename $$(basename $$(@F))).c
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) $(FAKE_FLAGS) -fPIC -MF $@.d -shared -Wl,-soname,$(@F) -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) $(FAKE_FLAGS) $(LDFLAGS) -fPIC -MF $@.d -shared -Wl,-soname,$(@F) -o $@ $<
 $(BUILD)/tests/fakes/cuda_without_init/%: FAKE_FLAGS = -DFAKE_WITHOUT_INIT
 $(BUILD)/tests/fakes/nvml_before/%: FAKE_FLAGS = -DFAKE_BEFORE
 $(BUILD)/tests/fakes/nvml_between/%: FAKE_FLAGS = -DFAKE_BETWEEN

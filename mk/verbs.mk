@@ -1,11 +1,11 @@
 # Finds libibverbs, which nothing but plugins/lib/verbs uses.
 
-VERBS_FOUND := $(shell pkg-config --exists libibverbs 2>/dev/null && echo yes)
+VERBS_FOUND := $(shell $(PKG_CONFIG) --exists libibverbs 2>/dev/null && echo yes)
 $(eval $(call optional,VERBS,$(VERBS_FOUND),libibverbs was not found; Debian's package libibverbs-dev \
 	brings it,comm/ring_verbs lib/verbs,comm ring_verbs))
 
-VERBS_LIBS = $(shell pkg-config --libs libibverbs)
-$(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
+VERBS_LIBS = $(shell $(PKG_CONFIG) --libs libibverbs)
+$(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell $(PKG_CONFIG) --cflags libibverbs)
 
 # The strategies that have this transport.
 VERBS_USERS := ring_verbs hierarchical gloo ps_cpu

@@ -9,7 +9,7 @@ build=${DPB_BUILD:-build}
 passed=0 failed=0 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-prefix=$work/usr
+prefix="$work/it's (1) R&D a|b"
 
 verdict() { # STATUS TEXT: counts; on failure shows $work/log
     if [ "$1" -eq 0 ]; then
@@ -29,9 +29,12 @@ outside() {
             PATH="$prefix/bin:/usr/bin:/bin" PKG_CONFIG_PATH="$prefix/lib/pkgconfig" "$@"
 }
 
+install() { # PLUGIN...
+    make install BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 PLUGINS="$*" >"$work/log" 2>&1
+}
+
 # The plugins that are there: `make check` makes none of CUDA's.
-make install BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 PLUGINS="$(echo "$build"/plugins/*.so)" \
-    >"$work/log" 2>&1
+install "$build"/plugins/*.so
 verdict $? "make install"
 ! grep -E '^  (CC|LD|AR) ' "$work/log" >/dev/null
 verdict $? "make install built something"
@@ -55,6 +58,9 @@ diff -r schemas "$prefix/share/dpbench/schemas" >"$work/log" 2>&1
 verdict $? "the schemas of the documents"
 (outside dpbench profile show v100_resnet50) >"$work/log" 2>&1
 verdict $? "an installed profile by its name"
+
+# The tree is moved, and is found where it is then.
+mv "$prefix" "$work/moved" && prefix=$work/moved
 
 # compiles COMPILER TEXT FLAG...: a header in a text, as C or C++ that needs nothing but what is installed
 compiles() {
@@ -82,8 +88,14 @@ verdict $? "all of the strategies' library can be linked into a plugin, which ex
 done') >"$work/log" 2>&1
 verdict $? "a new plugin of each kind is built with what is installed"
 
-# A file of somebody else's stays. What was installed goes, also where it is not built any more.
+# What an installation of other parts had goes, and a file of somebody else's stays.
 touch "$prefix/lib/dpbench/comm_mine.so"
+install "$build"/plugins/model_*.so "$build"/plugins/comm_shm.so
+verdict $? "make install of less"
+[ "$(cd "$prefix/lib/dpbench" && echo comm_* data_*)" = "comm_mine.so comm_shm.so data_*" ]
+verdict $? "an installation of less has the plugins of both"
+
+# What was installed goes, also where it is not built any more.
 make uninstall BUILD="$work/none" CPU=no PREFIX="$prefix" DESTDIR= V=0 >"$work/log" 2>&1
 verdict $? "make uninstall"
 (cd "$prefix" && find . ! -type d -o -name dpbench) | sort >"$work/log"
