@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/stats.h"
 #include "exchange/access.h"
 #include "exchange/step.h"
 #include "measure/trace.h"
+#include "plan/evaluations.h"
 #include "world/store.h"
 
 /* A worker's result for its share. */
@@ -75,29 +75,12 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
     }
 }
 
-/* Whether the evaluations so far are, by eval.criterion, as good as the target. */
-static bool meets_target(const struct dpb_journal *journal, const struct dpb_settings *settings)
-{
-    const double loss = settings->eval.target_loss; /* its negative: more is better */
-    const uint64_t n = settings->eval.criterion == DPB_MEDIAN5 ? 5 : 1;
-    double last[5];
-    if ((loss == 0 && settings->eval.target == 0) || journal->n_evals < n)
-        return false;
-    for (uint64_t i = 0; i < n; i++) {
-        const struct dpb_eval *eval = &journal->evals[journal->n_evals - n + i];
-        last[i] = eval->labels == 0 || isnan(eval->loss) ? -INFINITY
-                  : loss > 0                             ? -eval->loss
-                             : (double)eval->correct / (double)eval->labels;
-    }
-    dpb_sort(last, n);
-    return last[n / 2] >= (loss > 0 ? -loss : settings->eval.target);
-}
-
 /* Rank 0: where the target is met the run ends, a few steps on. */
 static void watch_target(struct dpb_trainer *trainer)
 {
     struct dpb_journal *journal = trainer->journal;
-    if (journal->target_met > 0 || !meets_target(journal, &trainer->experiment->settings))
+    if (journal->target_met > 0 ||
+        !dpb_evaluations_meet(journal->evals, journal->n_evals, &trainer->experiment->settings))
         return;
     journal->target_met = journal->n_evals;
     dpb_control_propose(&trainer->control, DPB_ACTION_STOP);

@@ -12,7 +12,9 @@
 #include "exchange/step.h"
 #include "measure/trace.h"
 #include "plan/contract.h"
+#include "plan/evaluations.h"
 #include "plan/fit.h"
+#include "plan/resume.h"
 #include "world/store.h"
 
 enum { SPANS_A_STEP = 1 << 16 };
@@ -124,6 +126,9 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->oversubscribed = trainer->binding.oversubscribed;
     journal->first_step = experiment->start.step;
     trainer->journal = journal;
+    if (dpb_world.rank == 0 && dpb_resumes(&experiment->settings))
+        DPB_TRY(dpb_evaluations_read(experiment->settings.checkpoint.load, journal->evals,
+                                     DPB_JOURNAL_EVALS, &journal->n_evals));
     return dpb_account_open(journal, SPANS_A_STEP);
 }
 

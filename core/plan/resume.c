@@ -2,10 +2,12 @@
 #include "plan/resume.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "optim/optimizer.h"
+#include "plan/evaluations.h"
 #include "world/world.h"
 
 bool dpb_resumes(const struct dpb_settings *settings)
@@ -57,6 +59,31 @@ static dpb_status check_saved(const struct dpb_experiment *experiment)
     return lost.n > 0 ? dpb_lost_tell(experiment, &lost, "it has") : DPB_OK;
 }
 
+/* ---- its evaluations ----------------------------------------------------------------------- */
+
+/* A training that has met its target is over: it would meet it again at the next evaluation. */
+static dpb_status check_target(const struct dpb_settings *settings)
+{
+    const char *path = settings->checkpoint.load;
+    const size_t bytes = DPB_JOURNAL_EVALS * sizeof(struct dpb_eval);
+    struct dpb_eval *evals = malloc(bytes);
+    uint64_t n, met = 0;
+    if (!evals)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the evaluations of %s", path);
+    dpb_status status = dpb_evaluations_read(path, evals, DPB_JOURNAL_EVALS, &n);
+    while (status == DPB_OK && met < n && !dpb_evaluations_meet(evals, met + 1, settings))
+        met++;
+    if (status == DPB_OK && met < n)
+        status = dpb_fail(DPB_USAGE,
+                          "%s: its training met eval.%s = %.6g at step %" PRIu64
+                          ": give another target or none, or begin anew with its weights by "
+                          "checkpoint.resume=no",
+                          path, settings->eval.target_loss > 0 ? "target_loss" : "target",
+                          settings->eval.target + settings->eval.target_loss, evals[met].step);
+    free(evals);
+    return status;
+}
+
 /* ---- all of a file ------------------------------------------------------------------------- */
 
 dpb_status dpb_resume_check(const struct dpb_experiment *experiment, struct dpb_progress *start)
@@ -94,6 +121,7 @@ dpb_status dpb_resume_check(const struct dpb_experiment *experiment, struct dpb_
             "steps were skipped (%" PRIu64 ") than done (%" PRIu64 ")",
             settings->checkpoint.load, found.loss_scale, found.skipped_steps, found.step);
     DPB_TRY(check_saved(experiment));
+    DPB_TRY(check_target(settings));
     *start = found;
     return DPB_OK;
 }

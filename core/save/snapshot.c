@@ -17,6 +17,7 @@
 #include "exchange/step.h"
 #include "graph/graph.h"
 #include "measure/trace.h"
+#include "plan/evaluations.h"
 #include "plan/resume.h"
 #include "save/saved.h"
 
@@ -134,8 +135,12 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
 {
     const struct dpb_experiment *experiment = snapshot->exchange->experiment;
     size_t bytes = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
-    const char *const metadata[] = {"dpbench.version", DPB_VERSION, "dpbench.model",
-                                    experiment->graph->name, NULL};
+    const struct dpb_journal *journal = snapshot->journal;
+    char *evaluations = dpb_evaluations_text(journal->evals, journal->n_evals);
+    const char *const metadata[] = {"dpbench.version",      DPB_VERSION,
+                                    "dpbench.model",        experiment->graph->name,
+                                    journal->n_evals > 0 ? DPB_EVALUATIONS_KEY : NULL, evaluations,
+                                    NULL};
     struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
                                         .type = experiment->weight_type,
                                         .weights = (void *)(uintptr_t)weights,
@@ -144,8 +149,8 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
                           &checkpoint.layout); /* it was checked before the run */
     bytes *= dpb_optimizer_state_names(&experiment->settings.optimizer, checkpoint.optimizer_names);
     struct dpb_saved_tensors saved = {.n = 0};
-    dpb_status status = DPB_OK;
-    if (bytes > 0) {
+    dpb_status status = evaluations ? DPB_OK : DPB_NO_MEMORY;
+    if (status == DPB_OK && bytes > 0) {
         checkpoint.optimizer = dpb_alloc(bytes);
         status = checkpoint.optimizer
                      ? dpb_collect_state(&snapshot->collection, checkpoint.optimizer)
@@ -157,6 +162,7 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
     DPB_THEN(status, dpb_checkpoint_save(path, &checkpoint, progress, metadata));
     dpb_saved_close(&saved);
     dpb_release(checkpoint.optimizer, bytes);
+    free(evaluations);
     return status;
 }
 

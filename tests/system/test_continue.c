@@ -343,18 +343,18 @@ TEST(test_epochs)
     run(&part, line);
     assert_int_equal(json_array_size(json_at(whole.json, "loss")), 18); /* 27 / 4 a epoch */
     expect_losses(whole.json, 8, part.json, 0.0, "epochs");
-    const json_t *evals = json_at(part.json, "eval");
-    assert_int_equal(json_array_size(evals), 2);
-    assert_int_equal(json_number_at(part.json, "eval.0.step"), 12);
-    assert_int_equal(json_number_at(part.json, "eval.0.trained_samples"), 48);
-    assert_int_equal(json_number_at(part.json, "eval.0.epoch"), 2);
+    const json_t *evals = json_at(part.json, "eval"); /* those before are the file's */
+    assert_int_equal(json_array_size(evals), 4);
+    assert_int_equal(json_number_at(part.json, "eval.2.step"), 12);
+    assert_int_equal(json_number_at(part.json, "eval.2.trained_samples"), 48);
+    assert_int_equal(json_number_at(part.json, "eval.2.epoch"), 2);
     assert_true(json_number_at(whole.json, "eval.2.loss") !=
                 json_number_at(whole.json, "eval.3.loss"));
     assert_true(
-        fabs(json_number_at(whole.json, "eval.2.loss") / json_number_at(part.json, "eval.0.loss") -
+        fabs(json_number_at(whole.json, "eval.2.loss") / json_number_at(part.json, "eval.2.loss") -
              1) < 1e-12);
-    assert_true(json_number_at(part.json, "eval.0.trained_s") >
-                json_number_at(whole.json, "eval.0.trained_s"));
+    assert_true(json_number_at(part.json, "eval.2.trained_s") >
+                json_number_at(whole.json, "eval.1.trained_s"));
     snprintf(line, sizeof line, "%s checkpoint.load=e-step8.safetensors run.batch=5", settings);
     run(&part, line); /* 11 samples left of epoch 1, one step; 2 in the last */
     assert_int_equal(json_array_size(json_at(part.json, "loss")), 3);
@@ -386,9 +386,9 @@ TEST(test_batch_growth)
         run(&third[i], line);
         assert_int_equal(json_array_size(json_at(second[i].json, "loss")), 3);
         assert_int_equal(json_array_size(json_at(third[i].json, "loss")), 2);
-        assert_int_equal(json_number_at(third[i].json, "eval.0.trained_samples"), 3 * 24);
-        assert_true(json_number_at(third[i].json, "eval.0.trained_s") >
-                    json_number_at(second[i].json, "eval.0.trained_s"));
+        assert_int_equal(json_number_at(third[i].json, "eval.2.trained_samples"), 3 * 24);
+        assert_true(json_number_at(third[i].json, "eval.2.trained_s") >
+                    json_number_at(third[i].json, "eval.1.trained_s"));
     }
     expect_losses(second[0].json, 0, second[1].json, 1e-12, "micro-batches");
     expect_losses(third[0].json, 0, third[1].json, 1e-12, "micro-batches before");
@@ -538,6 +538,36 @@ TEST(test_target)
     assert_true(json_is_false(json_at(missed.json, "target.met")));
     assert_string_equal(json_text_at(missed.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));
+}
+
+/* The median of five evaluations, of which the file has some and the continued run the others. */
+TEST(test_target_continued)
+{
+    static const char criterion[] = "eval.criterion=median5";
+    struct command whole, first, rest, over;
+    dpbench_ends(&whole, 120, 0, "%s%s eval.target=0.93 %s", base, easy, criterion);
+    const double at = json_number_at(whole.json, "target.at.step");
+    assert_true(at >= 25);
+    dpbench_ends(&first, 120, 0, "%s%s eval.final=no run.steps=%.0f checkpoint.save=part.safetensors",
+                 base, easy, at - 10);
+    dpbench_ends(&rest, 120, 0,
+                 "%s%s eval.target=0.93 %s checkpoint.load=part.safetensors "
+                 "checkpoint.save=met.safetensors",
+                 base, easy, criterion);
+    assert_true(json_number_at(rest.json, "target.at.step") == at);
+    assert_true(json_number_at(rest.json, "target.at.trained_samples") ==
+                json_number_at(whole.json, "target.at.trained_samples"));
+    assert_int_equal(json_array_size(json_at(rest.json, "eval")),
+                     json_array_size(json_at(whole.json, "eval")));
+    for (size_t i = 0; i < json_array_size(json_at(whole.json, "eval")); i++)
+        assert_true(accuracy_at(rest.json, i) == accuracy_at(whole.json, i));
+
+    dpbench(&over, 60, "%s%s eval.target=0.93 %s checkpoint.load=met.safetensors", base, easy,
+            criterion);
+    if (over.exit_code != 2 || !strstr(over.err, "its training met eval.target = 0.93 at step "))
+        fail_msg("exit code %d: %s", over.exit_code, over.err);
+    dpbench_ends(&over, 60, 0, "%s%s run.steps=10 eval.target=1 checkpoint.load=met.safetensors",
+                 base, easy);
 }
 
 TEST(test_target_loss)

@@ -22,6 +22,7 @@
 #include "lib/capture.h"
 #include "lib/own.h"
 #include "lib/test.h"
+#include "plan/evaluations.h"
 
 /* -------------------------------------------------------------------------------------- fixture */
 
@@ -707,6 +708,36 @@ TEST(test_keeps_the_old_file)
 
     fixture_fill(&f, 1);
     check_load(&f);
+}
+
+TEST(test_evaluations)
+{
+    static const struct dpb_eval evals[] = {
+        {5, 1, 40, 123456789, 0.1 / 3, 7, 9, 10, 10},
+        {10, UINT64_MAX, UINT64_MAX, INT64_MAX, 1.7976931348623157e308, 0, 0, 0, 0}};
+    static const char *const damaged[] = {"5 1 40 1 0.5 7 9 10", "5 1 40 1 0.5 7 9 10 10",
+                                          "5 1 40 -1 0.5 7 9 10 10;", "5 1 40 1 x 7 9 10 10;",
+                                          "5 1 40 1 0.5 11 9 10 10;", "5 1 40 1 0.5 7 9 10 10;;",
+                                          "1 1 1 1 1 1 1 1 1;1 1 1 1 1 1 1 1 1;1 1 1 1 1 1 1 1 1;"};
+    struct fixture f;
+    struct dpb_eval found[2];
+    uint64_t n;
+    fixture_open(&f, DPB_FP32);
+    save(&f, NULL);
+    assert_int_equal(dpb_evaluations_read(f.path, found, 2, &n), DPB_OK);
+    assert_int_equal(n, 0);
+    char *text = dpb_evaluations_text(evals, 2);
+    const char *const metadata[] = {DPB_EVALUATIONS_KEY, text, NULL};
+    save(&f, metadata);
+    free(text);
+    assert_int_equal(dpb_evaluations_read(f.path, found, 2, &n), DPB_OK);
+    assert_int_equal(n, 2);
+    assert_memory_equal(found, evals, sizeof evals);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        const char *const wrong[] = {DPB_EVALUATIONS_KEY, damaged[i], NULL};
+        save(&f, wrong);
+        assert_int_equal(dpb_evaluations_read(f.path, found, 2, &n), DPB_DATA);
+    }
 }
 
 TEST(test_names_where_it_cannot_write)
