@@ -46,8 +46,10 @@ static void sample_memory(const char *root, const int32_t *pids, uint32_t n_pids
     for (uint32_t i = 0; i < n_pids; i++) {
         char line[128];
         unsigned long long resident, shared;
-        if (dpb_proc_line(line, sizeof line, "%s/proc/%d/statm", root, pids[i]) &&
-            sscanf(line, "%*u %llu %llu", &resident, &shared) == 2 && resident > shared)
+        if (!dpb_proc_line(line, sizeof line, "%s/proc/%d/statm", root, pids[i]))
+            continue;
+        usage->living++;
+        if (sscanf(line, "%*u %llu %llu", &resident, &shared) == 2 && resident > shared)
             usage->own_memory_bytes += (resident - shared) * page_bytes;
     }
 }

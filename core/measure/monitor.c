@@ -71,6 +71,14 @@ int64_t dpb_monitor_look_ns(int64_t now_ns, int64_t due_ns)
     return due_ns - now_ns > LOOK_NS ? now_ns + LOOK_NS : due_ns;
 }
 
+int64_t dpb_monitor_due_ns(int64_t due_ns, int64_t taken_ns, int64_t interval_ns)
+{
+    do
+        due_ns += interval_ns;
+    while (due_ns - taken_ns < interval_ns / 2);
+    return due_ns;
+}
+
 /* False: it is over. */
 static bool sleep_until(int64_t at_ns)
 {
@@ -100,15 +108,15 @@ static bool wait_for_sample(int64_t due_ns)
 static void *watch(void *argument)
 {
     struct timespec used;
-    int64_t next_ns = monitor.begin_ns;
+    int64_t due_ns = monitor.begin_ns, taken_ns;
     dpb_thread_enter();
     do {
         take();
-        next_ns += monitor.series->interval_ns;
-        if (next_ns < dpb_now_ns()) /* it was held up: no burst */
-            next_ns = dpb_now_ns() + monitor.series->interval_ns;
-    } while (wait_for_sample(next_ns));
-    take();
+        taken_ns = dpb_now_ns();
+        due_ns = dpb_monitor_due_ns(due_ns, taken_ns, monitor.series->interval_ns);
+    } while (wait_for_sample(due_ns));
+    if (dpb_now_ns() - taken_ns >= monitor.series->interval_ns / 2)
+        take();
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0)
         monitor.series->cpu_ns = used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
     dpb_thread_leave();

@@ -42,13 +42,14 @@ static void put_machine(sample_t *from, sample_t *to, json_t *lists)
 {
     const struct dpb_usage *a = &from->machine, *b = &to->machine;
     const double seconds = seconds_of(from, to);
-    /* A process that has ended takes its time with it. */
-    const double own_cpus = fmax(0, (double)(b->own_ns - a->own_ns) * 1e-9) / seconds;
+    const bool all_live = b->living >= a->living;
+    const double own_cpus =
+        all_live ? fmax(0, (double)(b->own_ns - a->own_ns) * 1e-9) / seconds : NAN;
     const double busy_cpus = (double)(b->busy_ns - a->busy_ns) * 1e-9 / seconds;
     const bool busy_known = a->busy_ns >= 0 && b->busy_ns >= 0;
     put(lists, "seconds", (double)to->at_ns * 1e-9);
     put(lists, "own_cpus", own_cpus);
-    put(lists, "others_cpus", busy_known ? fmax(0, busy_cpus - own_cpus) : (double)NAN);
+    put(lists, "others_cpus", busy_known && all_live ? fmax(0, busy_cpus - own_cpus) : (double)NAN);
     put(lists, "memory_bytes",
         b->memory_bytes < UINT64_MAX ? (double)b->memory_bytes : (double)NAN);
     put(lists, "own_memory_bytes", (double)b->own_memory_bytes);

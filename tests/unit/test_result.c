@@ -17,6 +17,9 @@
 #include "record/monitor_report.h"
 #include "record/result.h"
 
+/* A strategy without a contract of its own. */
+static const struct dpb_comm_ops synchronous;
+
 /* An experiment that was never loaded from plugins, and the board of its 2 workers and a server. */
 struct bench {
     struct dpb_experiment experiment;
@@ -45,6 +48,7 @@ static int bench_create(void **state)
         e->plugins[kind] = &bench->plugins[kind];
     }
     bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_OVERLAP;
+    bench->plugins[DPB_PLUGIN_COMM].ops = &synchronous;
     bench->plugins[DPB_PLUGIN_DEVICE].libraries = libraries;
     bench->plugins[DPB_PLUGIN_DEVICE].ops = &device;
     e->config = dpb_config_create();
@@ -166,6 +170,13 @@ static void expect_rates_of_counters(const struct bench *bench)
                       (double)k, 1e-12);
     /* No time is a time that is known. */
     assert_true(json_is_number(json_array_get(json_object_get(machine, "others_cpus"), 0)));
+    /* A process that has ended took its time with it, which is not the others'. */
+    series->samples[0].machine.living = 1;
+    json = own_json(dpb_monitor_to_json(&bench->experiment, bench->board));
+    machine = json_array_get(json_object_get(json, "machines"), 0);
+    assert_true(json_is_null(json_array_get(json_object_get(machine, "own_cpus"), 0)));
+    assert_true(json_is_null(json_array_get(json_object_get(machine, "others_cpus"), 0)));
+    series->samples[0].machine.living = 0;
 }
 
 /* Two workers on one GPU, then each on its own host's. */

@@ -70,6 +70,7 @@ TEST(counters_are_read)
     assert_int_equal(to.read_bytes - from.read_bytes, 4 * 512);
     assert_int_equal(to.written_bytes - from.written_bytes, 8 * 512);
     assert_true(isnan(to.package_j)); /* no zone of this machine tells */
+    assert_int_equal(to.living, 2); /* one has no pid yet */
 }
 
 /* No file a CPU: a pipe in the place of one still holds all that was written into it. */
@@ -191,6 +192,14 @@ TEST(full_series_keep_every_second)
     for (int64_t i = 0; i < 3; i++)
         assert_int_equal(series->samples[i].at_ns, 4 * i);
     free(series);
+}
+
+TEST(samples_keep_their_distance)
+{
+    static const int64_t taken_and_next[][2] = {{100, 110}, {104, 110}, {105, 110}, {106, 120},
+                                                {109, 120}, {114, 120}, {116, 130}, {200, 210}};
+    for (size_t i = 0; i < sizeof taken_and_next / sizeof *taken_and_next; i++)
+        assert_int_equal(dpb_monitor_due_ns(100, taken_and_next[i][0], 10), taken_and_next[i][1]);
 }
 
 TEST_MAIN(own_directory_setup, own_directory_teardown)
