@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -205,6 +206,9 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
     switch (why) {
     case DPB_PARSED_OVERFLOW:
         return refuse_range(at);
+    case DPB_PARSED_UNDERFLOW:
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is too small: it would be 0", at->origin,
+                        at->section, at->row->name, at->text);
     case DPB_PARSED_NO_UNIT:
         return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' has no unit; units are %s", at->origin,
                         at->section, at->row->name, at->text, units);
@@ -218,6 +222,29 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
     default:
         return refuse_malformed(at);
     }
+}
+
+/* What a shell would have made of a path; nobody means a directory of the name `~` or `"x"`. */
+static dpb_status check_path(const struct place *at)
+{
+    const char *text = at->text, *unit = at->row->unit;
+    const size_t length = strlen(text);
+    const char *home = getenv("HOME");
+    if (!unit || (strcmp(unit, "file") != 0 && strcmp(unit, "directory") != 0 &&
+                  strcmp(unit, "path") != 0))
+        return DPB_OK;
+    if (length > 1 && (text[0] == '"' || text[0] == '\'') && text[length - 1] == text[0])
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: the quotes of %s would be part of its name; write "
+                        "%.*s, with its blanks",
+                        at->origin, at->section, at->row->name, text, (int)length - 2, text + 1);
+    if (text[0] == '~' && (text[1] == '/' || text[1] == '\0'))
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s': ~ is a shell's word; write %s%s", at->origin,
+                        at->section, at->row->name, text, home ? home : "the home directory",
+                        text + 1);
+    if (strchr(text, '$'))
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s': variables are a shell's; write their values",
+                        at->origin, at->section, at->row->name, text);
+    return DPB_OK;
 }
 
 /* For a message about `section`: "for" its plugins, or "in" it. */
@@ -328,6 +355,8 @@ static dpb_status parse_row(const struct dpb_option_table *table, const struct d
         return refuse_value(&at, parsed);
     if (!in_range(row, &value))
         return refuse_range(&at);
+    if (setting && row->type == DPB_OPT_STRING)
+        DPB_TRY(check_path(&at));
     store_value(row, &value, table->values);
     return DPB_OK;
 }

@@ -73,11 +73,14 @@ dpb_parsed dpb_parse_real(const char *text, double *value)
     char *end;
     if (!consists_of(text, "+-0123456789.eE"))
         return DPB_PARSED_MALFORMED;
+    errno = 0;
     double parsed = strtod(text, &end);
     if (*end != '\0' || end == text)
         return DPB_PARSED_MALFORMED;
     if (!isfinite(parsed))
         return DPB_PARSED_OVERFLOW;
+    if (parsed == 0 && errno == ERANGE)
+        return DPB_PARSED_UNDERFLOW;
     *value = parsed;
     return DPB_PARSED;
 }

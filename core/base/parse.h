@@ -13,6 +13,7 @@ typedef enum dpb_parsed {
     DPB_PARSED,
     DPB_PARSED_MALFORMED,   /* not a number (a boolean), or something follows it */
     DPB_PARSED_OVERFLOW,    /* more than the type holds */
+    DPB_PARSED_UNDERFLOW,   /* not 0, and nearer to it than the type's numbers */
     DPB_PARSED_NO_UNIT,     /* a bare number where a unit is needed */
     DPB_PARSED_BAD_UNIT,    /* a unit that is not in the list; units differ by case */
     DPB_PARSED_NOT_INTEGRAL /* half a byte, a third of a nanosecond */

@@ -67,7 +67,7 @@ static const struct dpb_option run_rows[] = {
     {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
     {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
      "cores a worker gives to communication"},
-    {"results", DPB_OPT_STRING, NULL, "results", 0, 0, NULL, AT(run.results),
+    {"results", DPB_OPT_STRING, "directory", "results", 0, 0, NULL, AT(run.results),
      "directory of the result files"},
     {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.prove),
      "check an exchange of random gradients against its float64 sum before timing"},

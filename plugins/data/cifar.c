@@ -86,7 +86,7 @@ struct options {
 static const char *const augments[] = {"none", "crop_flip", NULL};
 
 static const struct dpb_option option_table[] = {
-    {"path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, path),
+    {"path", DPB_OPT_STRING, "directory", "", 0, 0, NULL, offsetof(struct options, path),
      "Directory with the files of the binary version, which end in .bin."},
     {"augment", DPB_OPT_CHOICE, NULL, "none", 0, 0, augments, offsetof(struct options, augment),
      "Of training samples; crop_flip: 4 pixels of the mean colour added at each side, a random "

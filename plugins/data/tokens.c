@@ -37,9 +37,9 @@ struct options {
 static const char *const types[] = {"bytes", "uint16", "llmc", NULL};
 
 static const struct dpb_option option_table[] = {
-    {"path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, path),
+    {"path", DPB_OPT_STRING, "file", "", 0, 0, NULL, offsetof(struct options, path),
      "A file, or a directory all of whose files are read in the order of their names."},
-    {"test_path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, test_path),
+    {"test_path", DPB_OPT_STRING, "file", "", 0, 0, NULL, offsetof(struct options, test_path),
      "The test set's; empty: the last tenth of the windows of data.path."},
     {"type", DPB_OPT_CHOICE, NULL, "bytes", 0, 0, types, offsetof(struct options, type),
      "bytes: each byte is a token, of 256; uint16: nothing but ids (nanoGPT); llmc: with llm.c's "

@@ -40,7 +40,7 @@ static const struct dpb_option comm_rows[] = {
     {"gradient", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, gradients, AT(gradient), "Type that travels."},
     {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL}};
 static const struct dpb_option ring_rows[] = {
-    {"path", DPB_OPT_STRING, NULL, "here", 0, 0, NULL, AT(path), "A path."},
+    {"path", DPB_OPT_STRING, "path", "here", 0, 0, NULL, AT(path), "A path."},
     {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
 enum { N_TABLES = 3 };
@@ -120,6 +120,7 @@ TEST(test_values)
 
 TEST(test_refusals)
 {
+    assert_int_equal(setenv("HOME", "/home/me", 1), 0);
     static const char size_units[] = "units are B, kB, KiB, MB, MiB, GB, GiB";
     static const char time_units[] = "units are ns, us, ms, s, min";
     static const struct {
@@ -149,6 +150,16 @@ TEST(test_refusals)
         {"run.rate=0x1p-1", "run.rate: '0x1p-1' is not a number", ""},
         {"run.rate=0.5f", "run.rate: '0.5f' is not a number", ""},
         {"run.rate=1e999", "run.rate: '1e999' is out of range: 0 to 1", ""},
+        {"run.rate=1e-400", "run.rate: '1e-400' is too small: it would be 0", ""},
+        {"comm.path=~/x y", "comm.path: '~/x y': ~ is a shell's word; write /home/me/x y", ""},
+        {"comm.path=~", "comm.path: '~': ~ is a shell's word; write /home/me", ""},
+        {"comm.path=$HOME/x", "comm.path: '$HOME/x': variables are a shell's; write their values",
+         ""},
+        {"comm.path=\"/x y\"",
+         "comm.path: the quotes of \"/x y\" would be part of its name; write /x y, with its blanks",
+         ""},
+        {"comm.path='x'",
+         "comm.path: the quotes of 'x' would be part of its name; write x, with its blanks", ""},
         {"run.rate=1.01", "run.rate: '1.01' is out of range: 0 to 1", ""},
         {"comm.bucket=4 MIB", "comm.bucket: '4 MIB' has an unknown unit; ", size_units},
         {"comm.bucket=4K", "comm.bucket: '4K' has an unknown unit; ", size_units},

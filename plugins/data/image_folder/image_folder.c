@@ -36,7 +36,7 @@ static const char *const decodes[] = {"scaled", "full", NULL};
 #define AT(member) offsetof(struct options, member)
 
 static const struct dpb_option option_table[] = {
-    {"path", DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, AT(path),
+    {"path", DPB_OPT_STRING, "directory", NULL, 0, 0, NULL, AT(path),
      "Directory of the images; a split is a directory in it, and a class a directory in that."},
     {"train", DPB_OPT_STRING, NULL, "train", 0, 0, NULL, AT(train),
      "Directory of the training images in path."},
@@ -45,7 +45,7 @@ static const struct dpb_option option_table[] = {
     {"preload", DPB_OPT_CHOICE, NULL, "none", 0, 0, preloads, AT(preload),
      "Where files are read from: where they lie, memory that each rank fills at the start, or one "
      "file that holds them all (shard_file)."},
-    {"shard_file", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(shard_file),
+    {"shard_file", DPB_OPT_STRING, "path", "", 0, 0, NULL, AT(shard_file),
      "For preload = file: the file that holds all images; made at the first use."},
     {"decode", DPB_OPT_CHOICE, NULL, "scaled", 0, 0, decodes, AT(decode),
      "scaled: no more than a sample needs, in the smallest size that is enough; full: all of the "
