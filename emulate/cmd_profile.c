@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/output.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "emulate/makers.h"
 #include "lib/accelerator/accelerator.h"
-#include "record/result_file.h"
 
 enum option {
     RATE,
@@ -251,12 +251,12 @@ static dpb_status deliver(const char *path, const json_t *document)
         dpb_profile_write(document, stdout);
         return DPB_OK;
     }
-    DPB_TRY(dpb_result_probe_file("--output", path));
+    DPB_TRY(dpb_output_check("--output", path));
     FILE *out = open_memstream(&text, &length);
     DPB_TRY(dpb_allocated(out));
     dpb_profile_write(document, out);
     dpb_status status = dpb_allocated(fclose(out) == 0);
-    DPB_THEN(status, dpb_result_write_page(text, length, path));
+    DPB_THEN(status, dpb_output_write(path, text, length));
     free(text);
     return status;
 }

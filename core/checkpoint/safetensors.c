@@ -16,6 +16,7 @@
 #include "base/each.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/vec.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
@@ -141,59 +142,25 @@ static dpb_status write_file(int file, const char *header, const struct dpb_safe
             DPB_TRY(write_pieces(file, &tensors[i]));
         else if (!dpb_write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
             return DPB_IO;
-    return fsync(file) == 0 ? DPB_OK : DPB_IO;
-}
-
-/* A rename is on disk only once its directory is synced. */
-static bool sync_directory_of(const char *path)
-{
-    char *directory = strdup(path);
-    if (!directory)
-        return false;
-    char *slash = strrchr(directory, '/');
-    if (slash)
-        slash[slash == directory ? 1 : 0] = '\0';
-    int file = open(slash ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(directory);
-    if (file < 0)
-        return false;
-    bool synced = fsync(file) == 0 || errno == EINVAL; /* EINVAL: nothing to sync there */
-    close(file);
-    return synced;
+    return DPB_OK;
 }
 
 /* Writes the whole file under another name and puts it in place; an old file stays until then. */
 static dpb_status replace_file(const char *path, const char *header,
                                const struct dpb_safetensor *tensors, uint32_t n)
 {
-    char temporary[PATH_MAX];
-    int length = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return dpb_fail(DPB_IO, "%s: the path is too long", path);
-    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (file < 0)
-        return dpb_fail(DPB_IO, "%s: cannot be written: %s; choose another checkpoint.save",
-                        temporary, strerror(errno));
-    dpb_status status = write_file(file, header, tensors, n);
-    int error = errno;
-    if (close(file) != 0 && status == DPB_OK) {
-        status = DPB_IO;
-        error = errno;
-    }
-    if (status == DPB_OK && rename(temporary, path) != 0) {
-        status = DPB_IO;
-        error = errno;
-    }
-    if (status != DPB_OK)
-        unlink(temporary);
-    if (status == DPB_IO)
-        return dpb_fail(DPB_IO, "%s: writing the checkpoint failed: %s; an older file is unchanged",
-                        path, strerror(error));
-    DPB_TRY(status);
-    if (!sync_directory_of(path))
-        return dpb_fail(DPB_IO, "%s: is in place, but its directory cannot be synced: %s", path,
-                        strerror(errno));
-    return DPB_OK;
+    struct dpb_output output;
+    DPB_TRY(dpb_output_open(path, &output));
+    dpb_status status = write_file(output.fd, header, tensors, n);
+    const int error = errno;
+    if (status == DPB_OK)
+        return dpb_output_keep(&output);
+    dpb_output_drop(&output);
+    return status == DPB_IO
+               ? dpb_fail(DPB_IO,
+                          "%s: writing the checkpoint failed: %s; an older file is unchanged", path,
+                          strerror(error))
+               : status;
 }
 
 dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *tensors, uint32_t n,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "launch/hosts.h"
@@ -273,18 +274,16 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
 {
     /* At most, to the name of a checkpoint while it is written. */
     static const char appended[] = "-step18446744073709551615.2147483647.tmp";
-    const char *slash = strrchr(file, '/');
-    char directory[PATH_MAX], longest[PATH_MAX + sizeof appended];
+    char place[PATH_MAX], directory[PATH_MAX], longest[PATH_MAX + sizeof appended];
     struct stat info;
     if (!file[0])
         return DPB_OK;
-    snprintf(directory, sizeof directory, "%.*s",
-             slash ? (int)(slash == file ? 1 : slash - file) : 1, slash ? file : ".");
+    dpb_output_directory(dpb_output_place(file, place) ? place : file, directory);
     if (access(directory, W_OK | X_OK) != 0)
         return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
                                "%s.%s = %s: %s cannot be written to: %s", section, key, file,
                                directory, strerror(errno));
-    if (stat(file, &info) == 0 && !S_ISREG(info.st_mode))
+    if (dpb_output_is_descriptor(file) || (stat(file, &info) == 0 && !S_ISREG(info.st_mode)))
         return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
                                "%s.%s = %s is there and is no regular file; name a file", section,
                                key, file);

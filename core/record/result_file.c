@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 
 enum {
@@ -62,43 +62,17 @@ static void remove_directories(const char *path, size_t made)
         }
 }
 
-static void directory_of(const char *path, char directory[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    snprintf(directory, PATH_MAX, "%.*s", length == 0 ? 1 : (int)length, length == 0 ? "." : path);
-}
-
-dpb_status dpb_result_probe_file(const char *option, const char *path)
-{
-    struct stat info;
-    const bool there = stat(path, &info) == 0;
-    if (dpb_ends_on(path, "/") || (there && S_ISDIR(info.st_mode)))
-        return dpb_fail(DPB_USAGE, "%s %s is a directory: name a file in it", option, path);
-    if (!there || S_ISREG(info.st_mode))
-        return DPB_OK;
-    /* A rename would put a file in the place of the device: /dev/null would be gone. */
-    return dpb_fail(DPB_USAGE,
-                    "%s %s is no regular file and would be replaced by one; --json "
-                    "prints the document to standard output, `run.results=` keeps no file",
-                    option, path);
-}
-
-/* Names the file beside `path` that is written first; returns as snprintf. */
-static int name_temporary(const char *path, char name[PATH_MAX])
-{
-    return snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
-}
-
 dpb_status dpb_result_probe(const char *path, const char *results)
 {
     char directory[PATH_MAX], probe[PATH_MAX];
     if (!path && results[0] == '\0')
         return DPB_OK;
     if (path)
-        DPB_TRY(dpb_result_probe_file("--output", path));
+        DPB_TRY(dpb_output_check("--output", path));
+    if (path && dpb_output_is_descriptor(path))
+        return DPB_OK;
     if (path)
-        directory_of(path, directory);
+        dpb_output_directory(path, directory);
     else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
         return dpb_fail(DPB_USAGE, "run.results: the name of the directory is too long");
 
@@ -106,8 +80,8 @@ dpb_status dpb_result_probe(const char *path, const char *results)
     int fd = -1;
     const long pid = (long)getpid();
     bool possible = make_directories(directory, &made);
-    const int length = path
-                           ? name_temporary(path, probe)
+    const int length = path && dpb_output_place(path, probe)
+                           ? snprintf(probe + strlen(probe), sizeof probe - strlen(probe), ".%ld.tmp", pid)
                            : snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory, pid);
     if (possible && length < (int)sizeof probe)
         fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -127,60 +101,15 @@ dpb_status dpb_result_probe(const char *path, const char *results)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static void sync_directory(const char *path)
-{
-    char directory[PATH_MAX];
-    directory_of(path, directory);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    (void)fsync(fd); /* some file systems cannot; the file itself is safe */
-    close(fd);
-}
-
-/* The text in a file of its own beside `path`. */
-static dpb_status write_temporary_text(const char *text, size_t length, const char *path,
-                                       char name[PATH_MAX])
-{
-    if (name_temporary(path, name) >= PATH_MAX)
-        return dpb_fail(DPB_IO, "%s: the name is too long", path);
-    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    bool good = fd >= 0 && dpb_write_all(fd, text, length) && fsync(fd) == 0;
-    int error = errno;
-    if (fd >= 0 && close(fd) != 0 && good) {
-        good = false;
-        error = errno;
-    }
-    if (good)
-        return DPB_OK;
-    if (fd >= 0)
-        unlink(name);
-    return dpb_fail(DPB_IO, "%s: the file cannot be written: %s", path, strerror(error));
-}
-
-static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
+/* @owned; *length bytes. NULL: out of memory. */
+static char *text_of(const json_t *document, size_t *length)
 {
     char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     if (!text)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
-    const size_t length = strlen(text);
-    text[length] = '\n'; /* in the place of the end */
-    dpb_status status = write_temporary_text(text, length + 1, path, name);
-    free(text);
-    return status;
-}
-
-/* Gives the file its name if that is free. 0, or errno. */
-static int name_if_free(const char *temporary, const char *path)
-{
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return errno;
-    if (link(temporary, path) != 0) /* a file system that cannot do the former */
-        return errno;
-    unlink(temporary);
-    return 0;
+        return NULL;
+    *length = strlen(text) + 1;
+    text[*length - 1] = '\n'; /* in the place of the end */
+    return text;
 }
 
 /* A part of a file's name: characters that may trouble a shell become `_`. A long one is cut: a
@@ -218,53 +147,22 @@ static void file_stem(const json_t *document, const char *results, const char *r
     append_word(stem, capacity, stamp);
 }
 
-static dpb_status write_new(const json_t *document, const char *results, const char *run_name,
-                            char *written)
+static dpb_status write_new(const char *text, size_t length, const char *stem, char *written)
 {
-    char stem[PATH_MAX - 64], temporary[PATH_MAX];
-    file_stem(document, results, run_name, stem, sizeof stem);
-    DPB_TRY(write_temporary(document, stem, temporary));
-    int error = EEXIST;
-    for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
+    struct dpb_output output;
+    bool taken = true;
+    DPB_TRY(dpb_output_open(stem, &output));
+    dpb_status status = dpb_output_add(&output, text, length);
+    for (int i = 1; i <= MAX_SAME_SECOND && status == DPB_OK && taken; i++) {
         if (i == 1)
             snprintf(written, PATH_MAX, "%s.json", stem);
         else
             snprintf(written, PATH_MAX, "%s-%d.json", stem, i);
-        error = name_if_free(temporary, written);
+        status = dpb_output_keep_new(&output, written, &taken);
     }
-    if (error == 0)
-        return DPB_OK;
-    unlink(temporary);
-    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", written,
-                    strerror(error));
-}
-
-/* Gives the file its name, and replaces another of this name. */
-static dpb_status name_it(const char *temporary, const char *path)
-{
-    if (rename(temporary, path) == 0)
-        return DPB_OK;
-    int error = errno;
-    unlink(temporary);
-    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", path, strerror(error));
-}
-
-static dpb_status write_to(const json_t *document, const char *path, char *written)
-{
-    char temporary[PATH_MAX];
-    if (snprintf(written, PATH_MAX, "%s", path) >= PATH_MAX)
-        return dpb_fail(DPB_IO, "--output: the name is too long");
-    DPB_TRY(write_temporary(document, path, temporary));
-    return name_it(temporary, path);
-}
-
-dpb_status dpb_result_write_page(const char *text, size_t length, const char *path)
-{
-    char temporary[PATH_MAX];
-    DPB_TRY(write_temporary_text(text, length, path, temporary));
-    DPB_TRY(name_it(temporary, path));
-    sync_directory(path);
-    return DPB_OK;
+    dpb_output_drop(&output);
+    return status == DPB_OK && taken ? dpb_fail(DPB_IO, "%s: all its names are taken", stem)
+                                     : status;
 }
 
 dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
@@ -279,7 +177,7 @@ dpb_status dpb_result_begin(const json_t *document, const char *path, const char
         file_stem(document, results, run_name, stem, sizeof stem);
     else if (snprintf(stem, sizeof stem, "%s", path) >= (int)sizeof stem)
         return dpb_fail(DPB_IO, "--output: the name is too long");
-    directory_of(stem, parent);
+    dpb_output_directory(stem, parent);
     int error = make_directories(parent, &made) ? EEXIST : errno;
     for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
         if (i == 1)
@@ -316,19 +214,27 @@ dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t
 dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
                             const char *run_name, char *written)
 {
-    char directory[PATH_MAX], name[PATH_MAX] = "";
-    size_t made;
+    char directory[PATH_MAX], stem[PATH_MAX - 64], name[PATH_MAX] = "";
+    size_t made, length;
     written[0] = '\0';
     if (!path && results[0] == '\0')
         return DPB_OK;
     if (path)
-        directory_of(path, directory);
+        dpb_output_directory(path, directory);
     else
         snprintf(directory, sizeof directory, "%s", results);
+    if (path && snprintf(name, sizeof name, "%s", path) >= PATH_MAX)
+        return dpb_fail(DPB_IO, "--output: the name is too long");
     if (!make_directories(directory, &made))
         return dpb_fail(DPB_IO, "%s: the directory cannot be made: %s", directory, strerror(errno));
-    DPB_TRY(path ? write_to(document, path, name) : write_new(document, results, run_name, name));
-    sync_directory(name);
+    char *text = text_of(document, &length);
+    if (!text)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written");
+    file_stem(document, results ? results : "", run_name ? run_name : "", stem, sizeof stem);
+    dpb_status status = path ? dpb_output_write(path, text, length)
+                             : write_new(text, length, stem, name);
+    free(text);
+    DPB_TRY(status);
     memcpy(written, name, sizeof name);
     return DPB_OK;
 }

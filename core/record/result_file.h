@@ -1,6 +1,5 @@
 /*
- * result_file.h - writes the files that results are kept in. A file is complete or not there: it is
- * written under another name beside its place, synced, and only then gets its name.
+ * result_file.h - the files that results are kept in, each complete or not there (base/output.h).
  */
 #ifndef DPB_CORE_RECORD_RESULT_FILE_H
 #define DPB_CORE_RECORD_RESULT_FILE_H
@@ -29,11 +28,5 @@ dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t
 bool dpb_result_kept(const char *directory, size_t number, char path[PATH_MAX]);
 /* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
-/* DPB_USAGE if `path`, the argument of `option`, is there and no regular file, or names a directory
- * by a slash at its end. */
-dpb_status dpb_result_probe_file(const char *option, const char *path);
-/* Puts a page of `length` bytes in the place of `path`, as dpb_result_write does with a document.
- * Call dpb_result_probe_file first. */
-dpb_status dpb_result_write_page(const char *text, size_t length, const char *path);
 
 #endif

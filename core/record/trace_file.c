@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "measure/account.h"
 #include "record/result.h"
@@ -294,7 +295,7 @@ static dpb_status make_file(struct dpb_tracer *tracer, dpb_status ended)
         status = DPB_NO_MEMORY;
     if (status == DPB_NO_MEMORY)
         dpb_fail(status, "out of memory: run.trace is not written");
-    DPB_THEN(status, dpb_result_write_page(text, length, path));
+    DPB_THEN(status, dpb_output_write(path, text, length));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "trace: %s", path);
     free(text);

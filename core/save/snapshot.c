@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint.h"
@@ -239,7 +240,7 @@ dpb_status dpb_snapshot_save_step(struct dpb_snapshot *snapshot,
 
 /* ---- after a death ------------------------------------------------------------------------- */
 
-/* "net-step100.safetensors.4711.tmp" of "net.safetensors": as checkpoint/safetensors.c names it. */
+/* "net-step100.safetensors.4711.tmp" of "net.safetensors": as base/output.h names it. */
 static bool is_temporary_of(const char *name, const char *stem, const int32_t *pids, uint32_t n)
 {
     if (!dpb_begins_with(name, stem))
@@ -255,15 +256,14 @@ static bool is_temporary_of(const char *name, const char *stem, const int32_t *p
 
 void dpb_snapshot_clean_up(const char *save, const int32_t *pids, uint32_t n)
 {
-    char directory[PATH_MAX], stem[PATH_MAX];
-    const char *slash = strrchr(save, '/');
-    if (save[0] == '\0' || snprintf(stem, sizeof stem, "%s", slash ? slash + 1 : save) >= PATH_MAX)
+    char place[PATH_MAX], directory[PATH_MAX], stem[PATH_MAX];
+    if (save[0] == '\0' || !dpb_output_place(save, place))
         return;
+    dpb_output_directory(place, directory);
+    snprintf(stem, sizeof stem, "%s", strrchr(place, '/') + 1);
     char *dot = strstr(stem, ".safetensors");
     if (dot)
         *dot = '\0';
-    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - save + 1) : 1,
-             slash ? save : ".");
     DIR *entries = opendir(directory);
     for (struct dirent *entry; entries && (entry = readdir(entries));)
         if (is_temporary_of(entry->d_name, stem, pids, n))

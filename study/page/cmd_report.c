@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "record/result.h"
@@ -130,7 +131,7 @@ static dpb_status write_page(const struct request *request)
     DPB_THEN(status, show_each(request, page));
     DPB_THEN(status, dpb_page_finish(page, template, &text, &length));
     dpb_page_destroy(page);
-    DPB_THEN(status, dpb_result_write_page(text, length, request->page));
+    DPB_THEN(status, dpb_output_write(request->page, text, length));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "report: %s", request->page);
     free(template);
@@ -143,7 +144,7 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
 {
     if (!file || !(dpb_ends_on(file, ".html") || dpb_ends_on(file, ".htm")))
         return dpb_usage_error(self, "--html needs the name of a file that ends on .html");
-    return dpb_result_probe_file("--html", file);
+    return dpb_output_check("--html", file);
 }
 
 static dpb_status check(const struct dpb_command *self, const struct request *request)
