@@ -230,11 +230,12 @@ static dpb_status check_path(const struct place *at)
     const char *text = at->text, *unit = at->row->unit;
     const size_t length = strlen(text);
     const char *home = getenv("HOME");
-    if (!unit || (strcmp(unit, "file") != 0 && strcmp(unit, "directory") != 0 &&
-                  strcmp(unit, "path") != 0))
+    if (!unit ||
+        (strcmp(unit, "file") != 0 && strcmp(unit, "directory") != 0 && strcmp(unit, "path") != 0))
         return DPB_OK;
     if (length > 1 && (text[0] == '"' || text[0] == '\'') && text[length - 1] == text[0])
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: the quotes of %s would be part of its name; write "
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s.%s: the quotes of %s would be part of its name; write "
                         "%.*s, with its blanks",
                         at->origin, at->section, at->row->name, text, (int)length - 2, text + 1);
     if (text[0] == '~' && (text[1] == '/' || text[1] == '\0'))

@@ -105,12 +105,37 @@ dpb_status dpb_output_check(const char *what, const char *path)
                     what, path);
 }
 
+static bool is_same(const char *a, const char *b)
+{
+    char place[2][PATH_MAX];
+    struct stat info[2];
+    if (stat(a, &info[0]) == 0 && stat(b, &info[1]) == 0)
+        return info[0].st_ino == info[1].st_ino && info[0].st_dev == info[1].st_dev &&
+               S_ISREG(info[0].st_mode);
+    return dpb_output_place(a, place[0]) && dpb_output_place(b, place[1]) &&
+           strcmp(place[0], place[1]) == 0;
+}
+
+dpb_status dpb_outputs_apart(const struct dpb_named_file *files, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && files[i].written && files[i].path && files[i].path[0]; k++)
+            if (k != i && files[k].path && files[k].path[0] &&
+                is_same(files[i].path, files[k].path))
+                return dpb_fail(DPB_USAGE,
+                                "%s %s would be written in the place of %s %s, which is "
+                                "%s; name another file",
+                                files[i].option, files[i].path, files[k].option, files[k].path,
+                                files[k].written ? "written, too" : "read");
+    return DPB_OK;
+}
+
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static dpb_status cannot(const struct dpb_output *output, const char *why)
 {
     return dpb_fail(DPB_IO, "%s: the file cannot be written: %s; an older file is unchanged",
-                    output->path, why);
+                    output->given, why);
 }
 
 dpb_status dpb_output_open(const char *path, struct dpb_output *output)
@@ -118,10 +143,9 @@ dpb_status dpb_output_open(const char *path, struct dpb_output *output)
     struct stat old;
     int fd;
     *output = (struct dpb_output){.fd = -1};
-    if (!resolve(path, output->path, &fd)) {
-        snprintf(output->path, sizeof output->path, "%s", path);
+    snprintf(output->given, sizeof output->given, "%s", path);
+    if (!resolve(path, output->path, &fd))
         return cannot(output, strerror(errno));
-    }
     if (fd >= 0) {
         output->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
         return output->fd >= 0 ? DPB_OK : cannot(output, strerror(errno));
@@ -194,11 +218,11 @@ static bool sync_directory(const char *path)
     return synced;
 }
 
-static dpb_status named(struct dpb_output *output, const char *name, int error)
+static dpb_status named(struct dpb_output *output, const char *name, const char *place, int error)
 {
     if (error == 0) {
         output->temporary[0] = '\0';
-        return sync_directory(name)
+        return sync_directory(place)
                    ? DPB_OK
                    : dpb_fail(DPB_IO, "%s: is in place, but its directory cannot be synced: %s",
                               name, strerror(errno));
@@ -215,7 +239,8 @@ dpb_status dpb_output_keep(struct dpb_output *output)
     DPB_TRY(finish(output));
     if (output->temporary[0] == '\0')
         return DPB_OK;
-    return named(output, output->path, rename(output->temporary, output->path) == 0 ? 0 : errno);
+    return named(output, output->given, output->path,
+                 rename(output->temporary, output->path) == 0 ? 0 : errno);
 }
 
 static bool is_missing(int error)
@@ -250,7 +275,7 @@ dpb_status dpb_output_keep_new(struct dpb_output *output, const char *name, bool
     DPB_TRY(finish(output));
     const int error = name_if_free(output->temporary, name);
     *taken = error == EEXIST;
-    return *taken ? DPB_OK : named(output, name, error);
+    return *taken ? DPB_OK : named(output, name, name, error);
 }
 
 dpb_status dpb_output_write(const char *path, const char *text, size_t length)

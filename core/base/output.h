@@ -15,6 +15,7 @@
 
 struct dpb_output {
     int fd;
+    char given[PATH_MAX];     /* for messages */
     char path[PATH_MAX];      /* the place; links are resolved */
     char temporary[PATH_MAX]; /* "PLACE.PID.tmp"; "": fd is a descriptor's copy */
 };
@@ -28,6 +29,14 @@ bool dpb_output_place(const char *path, char place[PATH_MAX]);
 bool dpb_output_is_descriptor(const char *path);
 /* The directory of a path: "." for a bare name. */
 void dpb_output_directory(const char *path, char directory[PATH_MAX]);
+
+/* A file by the name of the option that names it. */
+struct dpb_named_file {
+    const char *option, *path; /* path NULL or "": none */
+    bool written;
+};
+/* DPB_USAGE, naming both, if one that is written is also read, or written for another option. */
+dpb_status dpb_outputs_apart(const struct dpb_named_file *files, size_t n);
 
 /* DPB_IO with the reason. */
 dpb_status dpb_output_open(const char *path, struct dpb_output *output);

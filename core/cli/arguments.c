@@ -295,6 +295,16 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
     return status;
 }
 
+void dpb_arguments_files(const struct dpb_arguments *arguments,
+                         struct dpb_named_file files[DPB_ARGUMENTS_FILES])
+{
+    const bool reads = !arguments->resume && strcmp(arguments->file ? arguments->file : "-", "-");
+    files[0] = (struct dpb_named_file){"-c", reads ? arguments->file : NULL, false};
+    files[1] = (struct dpb_named_file){"--output", arguments->output, true};
+    if (arguments->document)
+        files[0].option = "the result";
+}
+
 void dpb_arguments_release(struct dpb_arguments *arguments)
 {
     dpb_config_destroy(arguments->config);

@@ -145,6 +145,10 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
 /* --json or --output FILE at argv[*i]; refuses any other option. */
 dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
                                    struct dpb_arguments *arguments);
+/* The files of a command line, for dpb_experiment_probe and dpb_outputs_apart: -c, --output. */
+enum { DPB_ARGUMENTS_FILES = 2 };
+void dpb_arguments_files(const struct dpb_arguments *arguments,
+                         struct dpb_named_file files[DPB_ARGUMENTS_FILES]);
 void dpb_arguments_release(struct dpb_arguments *arguments);
 
 /* ---- under mpirun and srun: together.c ------------------------------------------------------- */

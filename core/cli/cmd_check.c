@@ -102,7 +102,7 @@ static dpb_status check_experiment(struct dpb_experiment *experiment)
     struct dpb_fit fit;
     DPB_TRY(dpb_fit_build(experiment, experiment->n_workers, true));
     DPB_TRY(dpb_result_probe(NULL, experiment->settings.run.results));
-    DPB_TRY(dpb_experiment_probe(experiment));
+    DPB_TRY(dpb_experiment_probe(experiment, NULL, 0));
     dpb_memory_look("", &memory);
     dpb_fit_of(experiment, UINT32_MAX, &fit);
     print_run(experiment);

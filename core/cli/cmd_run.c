@@ -55,8 +55,10 @@ int dpb_run_single(const struct dpb_arguments *arguments)
     const bool writes = dpb_party_is_head(arguments->party) && !arguments->cell;
     if (status == DPB_OK && writes)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
+    dpb_arguments_files(arguments, files);
     if (status == DPB_OK && writes)
-        status = dpb_experiment_probe(experiment);
+        status = dpb_experiment_probe(experiment, files, DPB_ARGUMENTS_FILES);
     DPB_THEN(status, dpb_conform_before(experiment, &device));
     execution.status = dpb_together_agree(arguments, status, experiment, &execution.exit_code);
     if (execution.status == DPB_OK)

@@ -267,6 +267,9 @@ int dpb_measure(const struct dpb_arguments *arguments, dpb_make_experiment *make
     dpb_status status = make(arguments->config, &experiment);
     if (status == DPB_OK && dpb_party_is_head(arguments->party))
         status = dpb_result_probe(arguments->output, "");
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
+    dpb_arguments_files(arguments, files);
+    DPB_THEN(status, dpb_outputs_apart(files, DPB_ARGUMENTS_FILES));
     if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK)
         code = run(experiment, arguments);
     dpb_experiment_destroy(experiment);

@@ -11,8 +11,8 @@
 enum { DPB_USAGE_PACKAGES = 64, DPB_USAGE_NAME = 64 };
 
 struct dpb_usage {
-    int64_t at_ns; /* CLOCK_MONOTONIC */
-    uint32_t cpus; /* hardware threads of the machine */
+    int64_t at_ns;   /* CLOCK_MONOTONIC */
+    uint32_t cpus;   /* hardware threads of the machine */
     uint32_t living; /* of the job's processes: one that has ended takes its times with it */
     int64_t own_ns,
         busy_ns;           /* CPU time of the job's processes, and of all; busy_ns < 0: not told */

@@ -206,11 +206,16 @@ static int64_t undilated(int64_t ns)
 /* What is left of a step that is rounded once is backward's, so that the parts add up. */
 static void undilate(struct dpb_record *record)
 {
-    int64_t *const parts[] = {&record->begin_ns,          &record->paused_ns,
-                              &record->data_wait_ns,      &record->forward_ns,
-                              &record->delay_ns,          &record->optimizer_ns,
-                              &record->comm_exposed_ns,   &record->comm_hidden_ns,
-                              &record->comm_wait_peer_ns, &record->comm_exposed_wait_ns,
+    int64_t *const parts[] = {&record->begin_ns,
+                              &record->paused_ns,
+                              &record->data_wait_ns,
+                              &record->forward_ns,
+                              &record->delay_ns,
+                              &record->optimizer_ns,
+                              &record->comm_exposed_ns,
+                              &record->comm_hidden_ns,
+                              &record->comm_wait_peer_ns,
+                              &record->comm_exposed_wait_ns,
                               &record->step_ns};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         *parts[i] = undilated(*parts[i]);

@@ -20,12 +20,12 @@ char *dpb_evaluations_text(const struct dpb_eval *evals, uint64_t n)
         return NULL;
     text[0] = '\0';
     for (const struct dpb_eval *eval = evals; eval < evals + n; eval++)
-        at += (size_t)snprintf(
-            text + at, TEXT,
-            "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 " %.17g %" PRIu64 " %" PRIu64 " %" PRIu64
-            " %" PRIu64 ";",
-            eval->step, eval->epoch, eval->trained_samples, eval->trained_ns, eval->loss,
-            eval->correct, eval->in_top5, eval->samples, eval->labels);
+        at +=
+            (size_t)snprintf(text + at, TEXT,
+                             "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64 " %.17g %" PRIu64
+                             " %" PRIu64 " %" PRIu64 " %" PRIu64 ";",
+                             eval->step, eval->epoch, eval->trained_samples, eval->trained_ns,
+                             eval->loss, eval->correct, eval->in_top5, eval->samples, eval->labels);
     return text;
 }
 
@@ -39,12 +39,12 @@ dpb_status dpb_evaluations_read(const char *path, struct dpb_eval *evals, uint64
     for (*n = 0; status == DPB_OK && text && *text; ++*n) {
         struct dpb_eval eval;
         int length = 0;
-        const int found = sscanf(text,
-                                 "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNd64 " %lg %" SCNu64
-                                 " %" SCNu64 " %" SCNu64 " %" SCNu64 ";%n",
-                                 &eval.step, &eval.epoch, &eval.trained_samples, &eval.trained_ns,
-                                 &eval.loss, &eval.correct, &eval.in_top5, &eval.samples,
-                                 &eval.labels, &length);
+        const int found =
+            sscanf(text,
+                   "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNd64 " %lg %" SCNu64 " %" SCNu64
+                   " %" SCNu64 " %" SCNu64 ";%n",
+                   &eval.step, &eval.epoch, &eval.trained_samples, &eval.trained_ns, &eval.loss,
+                   &eval.correct, &eval.in_top5, &eval.samples, &eval.labels, &length);
         if (found != 9 || length == 0 || *n == capacity || eval.trained_ns < 0 ||
             eval.correct > eval.labels || eval.in_top5 > eval.labels)
             status = dpb_fail(DPB_DATA,

@@ -304,7 +304,46 @@ dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint3
     return ops->sharing(experiment->options[DPB_PLUGIN_DEVICE], index, sharing);
 }
 
-dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
+/* The files of a plugin's options. */
+static size_t add_files(const struct dpb_option_table *table, struct dpb_named_file *files,
+                        size_t n, size_t capacity)
+{
+    for (const struct dpb_option *row = table->rows; row && row->name && n < capacity; row++) {
+        if (row->type != DPB_OPT_STRING || !row->unit || !table->owner)
+            continue;
+        const bool reads = strcmp(row->unit, "file") == 0;
+        if (reads || strcmp(row->unit, "path") == 0)
+            files[n++] = (struct dpb_named_file){
+                row->name, *(const char *const *)((const char *)table->values + row->offset),
+                !reads};
+    }
+    return n;
+}
+
+static dpb_status check_files(const struct dpb_experiment *experiment,
+                              const struct dpb_named_file *beside, size_t n_beside)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    struct dpb_named_file files[64];
+    const size_t capacity = sizeof files / sizeof files[0];
+    char delays[PATH_MAX] = "";
+    size_t n = 0;
+    (void)dpb_delay_file(settings->run.delay, delays, sizeof delays);
+    for (size_t i = 0; i < n_beside; i++)
+        files[n++] = beside[i];
+    files[n++] = (struct dpb_named_file){"run.trace", settings->run.trace, true};
+    files[n++] = (struct dpb_named_file){"run.delay", delays, false};
+    for (size_t i = 0; i < experiment->n_tables; i++)
+        n = add_files(&experiment->tables[i], files, n, capacity - 2);
+    files[n++] = (struct dpb_named_file){"checkpoint.save", settings->checkpoint.save, true};
+    DPB_TRY(dpb_outputs_apart(files, n));
+    /* Saved into the file that was loaded, a training goes on from run to run. */
+    files[n - 1] = (struct dpb_named_file){"checkpoint.load", settings->checkpoint.load, false};
+    return dpb_outputs_apart(files, n);
+}
+
+dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment,
+                                const struct dpb_named_file *beside, size_t n_beside)
 {
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         const struct dpb_plugin *plugin = experiment->plugins[kind];
@@ -317,7 +356,8 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
     struct dpb_sharing sharing;
     DPB_TRY(dpb_experiment_sharing(experiment, 0, &sharing));
     DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
-    return probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save);
+    DPB_TRY(probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save));
+    return check_files(experiment, beside, n_beside);
 }
 
 static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shape input,

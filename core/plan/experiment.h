@@ -6,6 +6,7 @@
 #ifndef DPB_CORE_PLAN_EXPERIMENT_H
 #define DPB_CORE_PLAN_EXPERIMENT_H
 
+#include "base/output.h"
 #include "feed/feed.h"
 #include "launch/launch.h"
 #include "plan/host.h"
@@ -26,8 +27,10 @@ void dpb_experiment_take_data(struct dpb_experiment *experiment, struct dpb_expe
 dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
                                   struct dpb_sharing *sharing);
 /* Whether the run can begin here: plugins, the device of the first place, and the files that the
- * run will write at its end, the result aside. */
-dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
+ * run will write, the result aside: none of them may be one that it reads. `beside`: other files of
+ * the command, as -c and --output; NULL: none. */
+dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment,
+                                const struct dpb_named_file *beside, size_t n_beside);
 /* The arguments of rank 0's feed of the training set from experiment->start, with data.threads
  * helpers. Built experiments only. Pointers are @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);

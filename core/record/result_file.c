@@ -80,9 +80,10 @@ dpb_status dpb_result_probe(const char *path, const char *results)
     int fd = -1;
     const long pid = (long)getpid();
     bool possible = make_directories(directory, &made);
-    const int length = path && dpb_output_place(path, probe)
-                           ? snprintf(probe + strlen(probe), sizeof probe - strlen(probe), ".%ld.tmp", pid)
-                           : snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory, pid);
+    const int length =
+        path && dpb_output_place(path, probe)
+            ? snprintf(probe + strlen(probe), sizeof probe - strlen(probe), ".%ld.tmp", pid)
+            : snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory, pid);
     if (possible && length < (int)sizeof probe)
         fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int error = errno;
@@ -231,8 +232,8 @@ dpb_status dpb_result_write(const json_t *document, const char *path, const char
     if (!text)
         return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written");
     file_stem(document, results ? results : "", run_name ? run_name : "", stem, sizeof stem);
-    dpb_status status = path ? dpb_output_write(path, text, length)
-                             : write_new(text, length, stem, name);
+    dpb_status status =
+        path ? dpb_output_write(path, text, length) : write_new(text, length, stem, name);
     free(text);
     DPB_TRY(status);
     memcpy(written, name, sizeof name);

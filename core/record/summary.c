@@ -20,17 +20,15 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 }
 
 const char *const dpb_breakdown_names[DPB_BREAKDOWN] = {
-    "data_wait", "forward",      "delay",       "backward",
-    "optimizer", "comm_exposed", "comm_hidden", "comm_wait_peer",
-    "comm_exposed_wait"};
+    "data_wait",    "forward",     "delay",          "backward",         "optimizer",
+    "comm_exposed", "comm_hidden", "comm_wait_peer", "comm_exposed_wait"};
 
 int64_t dpb_record_part(const struct dpb_record *record, size_t part)
 {
-    const int64_t parts_ns[DPB_BREAKDOWN] = {record->data_wait_ns,   record->forward_ns,
-                                             record->delay_ns,       record->backward_ns,
-                                             record->optimizer_ns,   record->comm_exposed_ns,
-                                             record->comm_hidden_ns, record->comm_wait_peer_ns,
-                                             record->comm_exposed_wait_ns};
+    const int64_t parts_ns[DPB_BREAKDOWN] = {
+        record->data_wait_ns,   record->forward_ns,        record->delay_ns,
+        record->backward_ns,    record->optimizer_ns,      record->comm_exposed_ns,
+        record->comm_hidden_ns, record->comm_wait_peer_ns, record->comm_exposed_wait_ns};
     return parts_ns[part];
 }
 

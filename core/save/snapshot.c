@@ -138,9 +138,12 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
     size_t bytes = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
     const struct dpb_journal *journal = snapshot->journal;
     char *evaluations = dpb_evaluations_text(journal->evals, journal->n_evals);
-    const char *const metadata[] = {"dpbench.version",      DPB_VERSION,
-                                    "dpbench.model",        experiment->graph->name,
-                                    journal->n_evals > 0 ? DPB_EVALUATIONS_KEY : NULL, evaluations,
+    const char *const metadata[] = {"dpbench.version",
+                                    DPB_VERSION,
+                                    "dpbench.model",
+                                    experiment->graph->name,
+                                    journal->n_evals > 0 ? DPB_EVALUATIONS_KEY : NULL,
+                                    evaluations,
                                     NULL};
     struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
                                         .type = experiment->weight_type,

@@ -153,6 +153,11 @@ static dpb_status check(const struct dpb_command *self, const struct request *re
         return dpb_usage_error(self, "which results? give their files");
     if (request->page && request->form)
         return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
+    for (int i = 0; i < request->n; i++) {
+        const struct dpb_named_file files[] = {{"--html", request->page, true},
+                                               {"the result", request->paths[i], false}};
+        DPB_TRY(dpb_outputs_apart(files, 2));
+    }
     return DPB_OK;
 }
 

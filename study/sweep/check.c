@@ -45,7 +45,7 @@ static dpb_status check_experiment(struct dpb_experiment *experiment, const stru
     struct dpb_fit fit;
     DPB_TRY(dpb_fit_build(experiment, experiment->n_workers, true));
     DPB_TRY(dpb_result_probe(NULL, experiment->settings.run.results));
-    DPB_TRY(dpb_experiment_probe(experiment));
+    DPB_TRY(dpb_experiment_probe(experiment, NULL, 0));
     dpb_memory_look("", &memory);
     dpb_fit_of(experiment, launched && placed ? 0 : UINT32_MAX, &fit);
     if (!launched || placed)

@@ -221,7 +221,10 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
                                    "would choose them; leave it out, or make it a [sweep]");
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
     sweep->options.repeats = gate->repeats;
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
+    dpb_arguments_files(arguments, files);
     dpb_status status = dpb_result_probe(arguments->output, "");
+    DPB_THEN(status, dpb_outputs_apart(files, DPB_ARGUMENTS_FILES));
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
         sides[i].document = dpb_sweep_document(sweep, arguments->config);
         status = dpb_allocated(sides[i].document);

@@ -51,6 +51,7 @@ static void listen_end(const struct listening *old)
 
 /* Shared by all jobs, from the first cell that can run. */
 struct plan {
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES]; /* of the command */
     char *results, *name;
     uint64_t seed;
     size_t built;       /* the network that was built last, and whose data were opened */
@@ -76,7 +77,7 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_sweep_experiment(sweep, &job, &experiment));
     dpb_status status = build_cell(sweep, cell, experiment, plan);
-    DPB_THEN(status, dpb_experiment_probe(experiment));
+    DPB_THEN(status, dpb_experiment_probe(experiment, plan->files, DPB_ARGUMENTS_FILES));
     if (status == DPB_OK && !plan->results) {
         plan->results = strdup(experiment->settings.run.results);
         plan->name = strdup(experiment->settings.run.name);
@@ -434,6 +435,7 @@ int dpb_sweep_run(const struct dpb_arguments *arguments)
     struct dpb_cells cells;
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
     DPB_THEN(status, dpb_cells_open(sweep, &cells));
+    dpb_arguments_files(arguments, plan.files);
     DPB_THEN(status, check_cells(sweep, &plan));
     DPB_THEN(status, dpb_result_probe(arguments->output, plan.results));
     DPB_THEN(status, begin(sweep, arguments, &plan, &queue, &record));

@@ -441,6 +441,14 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
     return status;
 }
 
+/* Whether no two runs save into one file. */
+static bool saves_apart(const struct dpb_sweep *sweep)
+{
+    return sweep->options.repeats == 1 &&
+           (sweep->n_cells == 1 ||
+            (sweep->n_axes == 1 && dpb_sweep_axis_of(sweep, "checkpoint", "save")));
+}
+
 dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                                 struct dpb_experiment **experiment)
 {
@@ -450,13 +458,18 @@ dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_
     dpb_status status = dpb_experiment_create(config, &made);
     dpb_config_destroy(config);
     DPB_TRY(status);
-    if (!made->settings.run.trace[0]) {
+    if (made->settings.run.trace[0])
+        status = dpb_config_fail(made->config, DPB_USAGE, "run", "trace",
+                                 "run.trace in a sweep: each run would replace the file of the one "
+                                 "before; leave it out, or trace one run without [sweep]");
+    else if (made->settings.checkpoint.save[0] && !saves_apart(sweep))
+        status = dpb_config_fail(made->config, DPB_USAGE, "checkpoint", "save",
+                                 "checkpoint.save in a sweep: each run would replace the file of "
+                                 "the one before, and with checkpoint.load continue it; leave it "
+                                 "out, or save one run without [sweep]");
+    if (status == DPB_OK)
         *experiment = made;
-        return DPB_OK;
-    }
-    status = dpb_config_fail(made->config, DPB_USAGE, "run", "trace",
-                             "run.trace in a sweep: each run would replace the file of the one "
-                             "before; leave it out, or trace one run without [sweep]");
-    dpb_experiment_destroy(made);
+    else
+        dpb_experiment_destroy(made);
     return status;
 }

@@ -278,6 +278,36 @@ TEST(test_no_device_is_replaced)
     unlink("pipe");
 }
 
+/* A file that is read, or written for another option, is not written. By another name, too. */
+TEST(test_outputs_are_apart)
+{
+#define KEEPS "-c own.ini run.steps=2 "
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {KEEPS "--output own.ini", {"--output own.ini", "in the place of -c own.ini"}},
+        {KEEPS "--output other.ini", {"--output other.ini", "in the place of -c own.ini"}},
+        {KEEPS "checkpoint.save=./own.ini", {"checkpoint.save ./own.ini", "-c own.ini"}},
+        {KEEPS "--output z.json run.trace=./z.json", {"--output z.json", "run.trace ./z.json"}},
+        {KEEPS "run.trace=z checkpoint.save=z", {"run.trace z", "checkpoint.save z"}},
+        {KEEPS "sweep.run.batch=1,2 --output own.ini", {"--output own.ini", "-c own.ini"}},
+        {KEEPS "sweep.run.batch=1,2 checkpoint.save=z",
+         {"command line: checkpoint.save in a sweep"}},
+        {"comm " KEEPS "--output own.ini", {"--output own.ini", "-c own.ini"}},
+        {"report --html own.html own.html", {"--html own.html", "the result own.html"}},
+    };
+    struct stat before, after;
+    sandbox_write("own.ini",
+                  "[model]\nname = tiny\n[device]\nname = reference\n[comm]\nname = shm\n");
+    sandbox_write("own.html", "{}");
+    assert_int_equal(symlink("own.ini", "other.ini"), 0);
+    assert_int_equal(stat("own.ini", &before), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, rows[i].words, "%s", rows[i].arguments);
+    assert_int_equal(stat("own.ini", &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size);
+}
+
 /* One that is there but broken is not hidden. */
 TEST(test_broken_plugin_is_listed)
 {

@@ -548,8 +548,9 @@ TEST(test_target_continued)
     dpbench_ends(&whole, 120, 0, "%s%s eval.target=0.93 %s", base, easy, criterion);
     const double at = json_number_at(whole.json, "target.at.step");
     assert_true(at >= 25);
-    dpbench_ends(&first, 120, 0, "%s%s eval.final=no run.steps=%.0f checkpoint.save=part.safetensors",
-                 base, easy, at - 10);
+    dpbench_ends(&first, 120, 0,
+                 "%s%s eval.final=no run.steps=%.0f checkpoint.save=part.safetensors", base, easy,
+                 at - 10);
     dpbench_ends(&rest, 120, 0,
                  "%s%s eval.target=0.93 %s checkpoint.load=part.safetensors "
                  "checkpoint.save=met.safetensors",

@@ -70,7 +70,7 @@ TEST(counters_are_read)
     assert_int_equal(to.read_bytes - from.read_bytes, 4 * 512);
     assert_int_equal(to.written_bytes - from.written_bytes, 8 * 512);
     assert_true(isnan(to.package_j)); /* no zone of this machine tells */
-    assert_int_equal(to.living, 2); /* one has no pid yet */
+    assert_int_equal(to.living, 2);   /* one has no pid yet */
 }
 
 /* No file a CPU: a pipe in the place of one still holds all that was written into it. */

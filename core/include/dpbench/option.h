@@ -26,10 +26,11 @@ typedef enum dpb_option_type {
 struct dpb_option {
     const char *name; /* the KEY of [section] KEY = value; NULL ends a table */
     dpb_option_type type;
-    const char *unit; /* for people; of a bare number for DPB_OPT_TIME; NULL for none. Of a string that is
-                         a path: "file" or "directory", which a run reads, or "path" */
-    const char *def;  /* default, in the form a user would write it; NULL: none (zero, "", unset) */
-    double min, max;  /* inclusive bounds of a number, in base units; equal: unbounded */
+    /* For people; of a bare number for DPB_OPT_TIME; NULL for none. Of a string that is a path:
+     * "file" or "directory", which a run reads, or "path". */
+    const char *unit;
+    const char *def; /* default, in the form a user would write it; NULL: none (zero, "", unset) */
+    double min, max; /* inclusive bounds of a number, in base units; equal: unbounded */
     const char *const *choices; /* NULL-terminated; for DPB_OPT_CHOICE */
     size_t offset;              /* of the member in the options struct */
     const char *help;           /* one sentence */

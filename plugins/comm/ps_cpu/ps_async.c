@@ -58,7 +58,7 @@ static const struct dpb_option option_table[] = {
     {"fetch_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(fetch_every),
      "a worker gets new weights every so many steps; between, it applies its own gradients to its "
      "own weights"},
-    {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
+    {"log", DPB_OPT_STRING, "path", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
      "number, version pulled, version applied to; with push_every or fetch_every above 1, or "
      "policy = k_batch_sync, also for each fetch: worker, exchange number, version, the word "
