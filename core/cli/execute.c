@@ -237,11 +237,8 @@ static void on_signal(int number)
 
 void dpb_stop_on_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaddset(&action.sa_mask, SIGINT);
-    sigaddset(&action.sa_mask, SIGTERM);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    struct sigaction old[DPB_ENDING_SIGNALS];
+    dpb_signals_handle(on_signal, old);
 }
 
 int dpb_stop_exit_code(dpb_status status)

@@ -36,7 +36,7 @@
 /* Signals are taken from a descriptor while the job runs. */
 dpb_status dpb_job_take_signals(struct dpb_job_run *run)
 {
-    dpb_signals_hold(&run->signals, (const int[]){SIGINT, SIGTERM, SIGCHLD, SIGTSTP});
+    dpb_signals_hold(&run->signals, SIGCHLD, SIGTSTP);
     run->signal_fd = signalfd(-1, &run->signals.held, SFD_CLOEXEC | SFD_NONBLOCK);
     if (run->signal_fd >= 0)
         return DPB_OK;
@@ -52,10 +52,10 @@ void dpb_job_release_signals(struct dpb_job_run *run)
     close(run->signal_fd);
     run->signal_fd = -1;
     if (run->job->party) {
-        /* SIGINT and SIGTERM, which mpirun or srun now send to all, as one part has ended, must not
-         * take the result away. */
-        run->signals.actions[0] = run->signals.actions[1] =
-            (struct sigaction){.sa_handler = SIG_IGN};
+        /* Signals that mpirun or srun now send to all, as one part has ended, must not take the
+         * result away. */
+        for (int i = 0; i < DPB_ENDING_SIGNALS; i++)
+            run->signals.actions[i] = (struct sigaction){.sa_handler = SIG_IGN};
     }
     dpb_signals_release(&run->signals);
 }

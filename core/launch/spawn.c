@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "machine/rights.h"
 
 extern char **environ;
@@ -97,7 +98,8 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
         _exit(1); /* it ended before the request was in place */
     sigemptyset(&none);
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
-        signal(signal_number, SIG_DFL); /* ignored ones would stay so */
+        if (!dpb_signals_ends(signal_number) || !dpb_signals_ignored(signal_number))
+            signal(signal_number, SIG_DFL); /* those that dpbench ignores would stay so */
     /* A group of its own: the terminal's ^C is for the launcher, and a rank's own children end with
      * it. As the rank is then in the background, writing to the terminal must not stop it. */
     setpgid(0, 0);
@@ -114,13 +116,6 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
     _exit(127);
 }
 
-static bool is_interrupted(void)
-{
-    sigset_t pending;
-    return sigpending(&pending) == 0 &&
-           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
-}
-
 /* The pipe closes when the child executes its program, or says why it cannot. */
 static dpb_status await_program(const struct dpb_spawn *spawn, int report)
 {
@@ -128,7 +123,7 @@ static dpb_status await_program(const struct dpb_spawn *spawn, int report)
     struct pollfd said = {.fd = report, .events = POLLIN};
     int error = 0;
     while (poll(&said, 1, TICK_MS) <= 0) {
-        if (is_interrupted())
+        if (dpb_signals_pending())
             return DPB_INTERRUPTED;
         if (dpb_now_ns() >= until_ns)
             return DPB_TIMEOUT;

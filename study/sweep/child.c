@@ -28,6 +28,7 @@ struct running {
     pid_t pid;
     int in, out, err;   /* in: -1: none; err: -1: this process's own */
     off_t bytes;        /* of `out` at the last look */
+    const struct dpb_signals *held;
     int64_t end_at_ns;  /* SIGTERM then; INT64_MAX: no limit */
     int64_t kill_at_ns; /* SIGKILL then */
 };
@@ -36,7 +37,7 @@ struct running {
 static void become(const struct running *running, pid_t parent)
 {
     /* Those that main and the parent's wait changed: ignored ones would stay so. */
-    static const int numbers[] = {SIGINT, SIGTERM, SIGTSTP, SIGPIPE, SIGXFSZ};
+    static const int numbers[] = {SIGTSTP, SIGPIPE, SIGXFSZ};
     sigset_t none;
     int in = running->in >= 0 ? running->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigemptyset(&none);
@@ -45,6 +46,9 @@ static void become(const struct running *running, pid_t parent)
         unsetenv(running->child->without);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         signal(numbers[i], SIG_DFL);
+    for (int i = 0; i < DPB_ENDING_SIGNALS; i++)
+        if (running->held->numbers[i] != 0) /* ignored ones stay so */
+            signal(running->held->numbers[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, running->child->input ? SIGKILL : SIGTERM);
     if (getppid() != parent)
@@ -168,8 +172,8 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
     const pid_t own = getpid();
     struct dpb_signals signals;
     *end = (struct dpb_child_end){.code = 127};
-    dpb_signals_hold(&signals, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM, SIGCHLD,
-                                                             child->input ? SIGTSTP : 0});
+    dpb_signals_hold(&signals, SIGCHLD, child->input ? SIGTSTP : 0);
+    running.held = &signals;
     running.pid = open_files(&running) ? fork() : -1;
     if (running.pid == 0)
         become(&running, own);

@@ -214,7 +214,7 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
                             {.name = "this", .program = own}};
     DPB_TRY(dpb_program_itself(own));
     struct dpb_signals both; /* they wait for the next run */
-    dpb_signals_hold(&both, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM});
+    dpb_signals_hold(&both, 0, 0);
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
     if (dpb_tune_wanted(arguments->config))
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "plan/fit.h"
 #include "record/invocation.h"
 #include "record/result.h"
@@ -29,24 +30,6 @@ static volatile sig_atomic_t signal_between_jobs;
 static void note_signal(int number)
 {
     signal_between_jobs = number;
-}
-
-struct listening {
-    struct sigaction interrupt, terminate;
-};
-
-static void listen_begin(struct listening *old)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &old->interrupt);
-    sigaction(SIGTERM, &action, &old->terminate);
-}
-
-static void listen_end(const struct listening *old)
-{
-    sigaction(SIGINT, &old->interrupt, NULL);
-    sigaction(SIGTERM, &old->terminate, NULL);
 }
 
 /* Shared by all jobs, from the first cell that can run. */
@@ -366,16 +349,16 @@ static int run_jobs(const struct dpb_cells *cells, struct queue *queue, struct r
 {
     const struct dpb_sweep *sweep = cells->sweep;
     struct outcome outcome = {DPB_OK, 0};
-    struct listening old;
+    struct sigaction old[DPB_ENDING_SIGNALS];
     struct dpb_sweep_job job;
     long shown = -1;
     signal_between_jobs = 0;
-    listen_begin(&old);
+    dpb_signals_handle(note_signal, old);
     dpb_warnings_once(true);
     while (next_job(sweep, queue, record, &shown, &job, &outcome))
         run_until_done(cells, &job, queue, record, &outcome);
     dpb_warnings_once(false);
-    listen_end(&old);
+    dpb_signals_restore(old);
     if (sweep->tunes)
         end_search(record, &outcome);
     /* If runs are missing there, the directory's document keeps the status `interrupted`. */

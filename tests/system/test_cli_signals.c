@@ -1,5 +1,5 @@
 /*
- * test_cli_signals.c - runs and sweeps that end early, by SIGINT, SIGTERM or SIGKILL.
+ * test_cli_signals.c - runs and sweeps that end early, by a signal.
  */
 #include <limits.h>
 #include <signal.h>
@@ -163,6 +163,40 @@ TEST(test_lost_file_of_a_sweep)
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     EXPECT_WORDS("dpbench", command.err, "error: gone/x.json.runs", "error: gone/x.json: ");
+}
+
+/* Those of terminals, batch systems and timers end a run and a sweep as SIGTERM does. */
+TEST(test_ending_signals)
+{
+    static const int numbers[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
+    struct command command;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        interrupt_after(0.1, i % 2 ? "" : "sweep.comm.name=shm,replicated", numbers[i],
+                        128 + numbers[i], &command);
+}
+
+/* nohup: a signal that is ignored at the begin stays ignored, in ranks and in the runs of a sweep,
+ * too. The run ends by the next one. */
+TEST(test_ignored_signals)
+{
+    static const char *const arguments[] = {"", "sweep.comm.name=shm,replicated"};
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        struct started started;
+        struct command command;
+        pid_t ranks[2];
+        signal(SIGHUP, SIG_IGN);
+        dpbench_start(&started, NULL, RUN LAZY "--json run.seconds=60 %s", arguments[i]);
+        signal(SIGHUP, SIG_DFL);
+        faults_await_ranks(&started, ranks, 2);
+        kill(ranks[0], SIGHUP);
+        kill(ranks[1], SIGHUP);
+        kill(started.pid, SIGHUP);
+        usleep(200000);
+        kill(started.pid, SIGTERM);
+        command_finish(&started, &command, deadline_s);
+        assert_int_equal(command.exit_code, 128 + SIGTERM);
+        assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+    }
 }
 
 TEST(test_interrupted_sweep)
