@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,6 +20,27 @@ bool dpb_write_all(int fd, const void *bytes, size_t n)
         n -= (size_t)written;
     }
     return true;
+}
+
+static int kept_stdout = -1;
+
+void dpb_stdout_aside(void)
+{
+    fflush(stdout);
+    if (kept_stdout < 0)
+        kept_stdout = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, DPB_FILES_OWN);
+    if (kept_stdout >= 0)
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
+void dpb_stdout_back(void)
+{
+    if (kept_stdout < 0)
+        return;
+    fflush(stdout);
+    dup2(kept_stdout, STDOUT_FILENO);
+    close(kept_stdout);
+    kept_stdout = -1;
 }
 
 void dpb_files_allow(size_t n)

@@ -1,5 +1,6 @@
 /*
- * file.h - a complete write to files of all kinds; how many files may be open; where dpbench is.
+ * file.h - a complete write to files of all kinds; whose standard output is; how many files may be
+ * open; where dpbench is.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H
@@ -10,6 +11,13 @@
 /* Writes all bytes to a file or a blocking socket. False: see errno. dpbench ignores SIGPIPE, so a
  * closed socket is an error, too. */
 bool dpb_write_all(int fd, const void *bytes, size_t n);
+
+/* From here on what libraries and plugins print goes to standard error: one line of theirs on
+ * standard output would spoil a document there. The main thread, in pairs or not; nothing to do is
+ * fine. Programs executed meanwhile need `back` first. */
+void dpb_stdout_aside(void);
+/* What was printed meanwhile, buffers too, is on standard error; documents follow. */
+void dpb_stdout_back(void);
 
 /* Raises the number of files that this process may open, to `n` beside DPB_FILES_OWN others: the
  * limit in many shells is below the limit that a process may set. A later failure reports a

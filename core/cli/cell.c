@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -35,6 +36,7 @@ void dpb_cell_place(const json_t *cell, struct dpb_live_place *place)
 void dpb_cell_print(json_t *document)
 {
     json_object_set_new(document, "warned", dpb_warned_to_json());
+    dpb_stdout_back();
     json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     putchar('\n');
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
@@ -51,6 +52,7 @@ int dpb_run_single(const struct dpb_arguments *arguments)
     struct dpb_experiment *experiment = NULL;
     struct dpb_execution execution = {0};
     const char *device = "skipped";
+    dpb_stdout_aside();
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
     const bool writes = dpb_party_is_head(arguments->party) && !arguments->cell;
     if (status == DPB_OK && writes)

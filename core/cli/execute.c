@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -175,6 +176,7 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
 
 void dpb_document_print(const json_t *document, bool json, dpb_print_document *print)
 {
+    dpb_stdout_back();
     if (json) {
         json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
         putchar('\n');
@@ -261,6 +263,7 @@ int dpb_measure(const struct dpb_arguments *arguments, dpb_make_experiment *make
 {
     struct dpb_experiment *experiment = NULL;
     int code;
+    dpb_stdout_aside();
     dpb_status status = make(arguments->config, &experiment);
     if (status == DPB_OK && dpb_party_is_head(arguments->party))
         status = dpb_result_probe(arguments->output, "");

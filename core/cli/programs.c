@@ -110,6 +110,7 @@ void dpb_program_words(char **words)
 /* Returns the exit code if there is no such program. */
 static int become(const char *path, char **words)
 {
+    dpb_stdout_back();
     fflush(NULL);
     execv(path, words);
     dpb_status status = dpb_fail(DPB_IO, "%s: %s", path, strerror(errno));

@@ -108,7 +108,9 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
     /* Out of the way of the places to be filled. */
     int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
     const bool home = spawn->network < 0 || setns(spawn->network, CLONE_NEWNET) == 0;
-    if (home && high >= 0 && place(socket, RANK_FD) && place(null_fd, STDIN_FILENO))
+    /* What plugins and libraries print is no part of a document on the launcher's stdout. */
+    if (home && high >= 0 && place(socket, RANK_FD) && place(null_fd, STDIN_FILENO) &&
+        place(STDERR_FILENO, STDOUT_FILENO))
         execve("/proc/self/exe", arguments, spawn->environment);
     int error = home ? errno : -errno;
     ssize_t ignored = write(high >= 0 ? high : report, &error, sizeof error);

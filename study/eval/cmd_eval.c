@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/each.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -124,6 +125,7 @@ static struct dpb_write_args writing = {.temperature = NAN}; /* n_bytes 0: an ev
 static int write_text(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     (void)arguments;
+    dpb_stdout_back();
     const dpb_status status = dpb_write_text(experiment, &writing, stdout);
     if (status == DPB_OK)
         putchar('\n');

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -310,6 +311,7 @@ static void show_trials(const struct record *record, long *shown)
             continue;
         }
         dpb_escape(line, strlen(line), text, sizeof text);
+        dpb_stdout_back();
         puts(text);
         fflush(stdout);
     }
@@ -416,6 +418,7 @@ int dpb_sweep_run(const struct dpb_arguments *arguments)
     struct record record = {.document = NULL};
     struct plan plan = {0};
     struct dpb_cells cells;
+    dpb_stdout_aside();
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
     DPB_THEN(status, dpb_cells_open(sweep, &cells));
     dpb_arguments_files(arguments, plan.files);

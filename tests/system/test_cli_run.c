@@ -298,4 +298,26 @@ TEST(test_closed_stderr)
     assert_string_equal(json_text_at(command.json, "warnings.0.code"), "stall");
 }
 
+/* What a plugin or a library prints is no part of the document, in any process. */
+TEST(test_loud_plugin)
+{
+    static const char *const commands[] = {
+        RUN "model.name=loud --json", RUN "model.name=loud --json sweep.comm.name=shm,replicated",
+        "comm " RUN "model.name=loud comm.name=shm run.workers=2 --json"};
+    struct command command;
+    char plugins[PATH_MAX];
+    snprintf(plugins, sizeof plugins, "%s/tests/plugins", build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        run(&command, 0, commands[i]);
+        assert_int_equal(command.out[0], '{');
+        assert_null(strstr(command.out, "loud: "));
+    }
+    run(&command, 0, RUN "model.name=loud");
+    assert_null(strstr(command.out, "loud: "));
+    EXPECT_WORDS("dpbench", command.err, "loud: loaded", "loud: entry", "loud: build");
+    EXPECT_WORDS("dpbench", command.out, "SamplesPerSec: ");
+    unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
 TEST_MAIN(set_up, sandbox_teardown)
