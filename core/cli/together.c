@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -135,6 +136,24 @@ static void warn_of_copies(void)
     }
 }
 
+/* dpbench binds its ranks. With these OpenMP's library, as soon as a plugin loads it, would bind the
+ * process and all that it starts to its first place, often one core. */
+static void forget_binding(void)
+{
+    static const char *const variables[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                            "KMP_AFFINITY"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i]);
+        if (!value || strcasecmp(value, "false") == 0)
+            continue;
+        dpb_warn("binding_ignored",
+                 "%s=%s is not passed on: dpbench binds each rank to cores of its own, and this "
+                 "would bind all of them to the first",
+                 variables[i], value);
+        unsetenv(variables[i]);
+    }
+}
+
 /* run.timeout_s, before the experiment is known. A value that is no time is refused once all parts
  * have joined. */
 static int64_t timeout_of(const struct dpb_config *config)
@@ -154,6 +173,7 @@ int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_resu
     struct dpb_environment environment;
     dpb_party_hush();
     warn_of_copies();
+    forget_binding();
     dpb_status status = dpb_arguments_parse(self, accepts, read, argc, argv, &arguments);
     dpb_status joined = dpb_environment_read(arguments.config, &environment);
     if (joined != DPB_OK)

@@ -298,6 +298,22 @@ TEST(test_closed_stderr)
     assert_string_equal(json_text_at(command.json, "warnings.0.code"), "stall");
 }
 
+/* Clusters set them. OpenMP's library would leave one core to the whole job. */
+TEST(test_binding_of_openmp)
+{
+    static const char *const variables[][2] = {{"OMP_PROC_BIND", "true"},
+                                               {"GOMP_CPU_AFFINITY", "0"}};
+    struct command command;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        setenv(variables[i][0], variables[i][1], 1);
+        run(&command, 0, RUN "device.name=cpu --json");
+        unsetenv(variables[i][0]);
+        assert_true(json_is_false(json_at(command.json, "world.oversubscribed")));
+        assert_string_equal(json_text_at(command.json, "warnings.0.code"), "binding_ignored");
+        expect_part(json_text_at(command.json, "warnings.0.message"), variables[i][0]);
+    }
+}
+
 /* What a plugin or a library prints is no part of the document, in any process. */
 TEST(test_loud_plugin)
 {
