@@ -310,7 +310,7 @@ TEST(test_binding_of_openmp)
         unsetenv(variables[i][0]);
         assert_true(json_is_false(json_at(command.json, "world.oversubscribed")));
         assert_string_equal(json_text_at(command.json, "warnings.0.code"), "binding_ignored");
-        expect_part(json_text_at(command.json, "warnings.0.message"), variables[i][0]);
+        expect_part(json_text_at(command.json, "warnings.0.text"), variables[i][0]);
     }
 }
 
@@ -319,7 +319,7 @@ TEST(test_loud_plugin)
 {
     static const char *const commands[] = {
         RUN "model.name=loud --json", RUN "model.name=loud --json sweep.comm.name=shm,replicated",
-        "comm " RUN "model.name=loud comm.name=shm run.workers=2 --json"};
+        "comm " RUN "model.name=loud comm_test.sizes=4KiB --json"};
     struct command command;
     char plugins[PATH_MAX];
     snprintf(plugins, sizeof plugins, "%s/tests/plugins", build_directory());
