@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "dpbench/random.h"
 #include "world/futex.h"
 #include "world/world.h"
@@ -115,15 +116,28 @@ static bool parse_ranks(const char *text, uint32_t n_workers, struct dpb_delay *
 
 /* ---- from a file --------------------------------------------------------------------------- */
 
-static dpb_status add_delay(struct dpb_delay *made, const char *file, const char *line, bool whole)
+/* A bare number is in ms, and may have an exponent, as programs write it. */
+static bool parse_time(const char *text, uint64_t *time_ns)
+{
+    double ms;
+    if (dpb_parse_quantity(text, dpb_time_units, "ms", time_ns) == DPB_PARSED)
+        return (double)*time_ns <= longest_ns;
+    if (!strpbrk(text, "eE") || dpb_parse_real(text, &ms) != DPB_PARSED || ms < 0 ||
+        ms * 1e6 > longest_ns)
+        return false;
+    *time_ns = (uint64_t)llround(ms * 1e6);
+    return true;
+}
+
+static dpb_status add_delay(struct dpb_delay *made, const char *file, uint64_t number,
+                            const char *line, bool whole)
 {
     uint64_t time_ns;
-    if (!whole || dpb_parse_quantity(line, dpb_time_units, "ms", &time_ns) != DPB_PARSED ||
-        (double)time_ns > longest_ns)
+    if (!whole || !parse_time(line, &time_ns))
         return dpb_fail(DPB_USAGE,
                         "%s:%llu: '%s' is not a delay; a line of a trace is one time from 0 to 60 "
                         "s, as in 12.5, in ms where there is no unit",
-                        file, (unsigned long long)made->n_trace + 1, line);
+                        file, (unsigned long long)number, line);
     if ((made->n_trace & (made->n_trace - 1)) == 0) { /* full: it has room for a power of two */
         int64_t *more =
             realloc(made->trace_ns, (made->n_trace ? 2 * made->n_trace : 1) * sizeof *more);
@@ -135,7 +149,8 @@ static dpb_status add_delay(struct dpb_delay *made, const char *file, const char
     return DPB_OK;
 }
 
-/* False: the file is over. A line that is too long, or has a NUL in it, is not whole. */
+/* False: the file is over. A line that is too long, or has a NUL in it, is not whole. The ends are
+ * those of any system. */
 static bool read_line(FILE *file, char line[64], bool *whole)
 {
     size_t n = 0;
@@ -146,18 +161,24 @@ static bool read_line(FILE *file, char line[64], bool *whole)
             *whole = false;
         else
             line[n++] = (char)c;
+    n -= n > 0 && line[n - 1] == '\r';
     line[n] = '\0';
     return c != EOF || n > 0 || !*whole;
 }
 
 static dpb_status read_trace(struct dpb_delay *made, const char *origin, const char *path)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, before the first line */
     char line[64];
     bool whole;
     dpb_status status = DPB_OK;
     FILE *file = fopen(path, "re");
-    while (file && status == DPB_OK && read_line(file, line, &whole))
-        status = add_delay(made, path, line, whole);
+    for (uint64_t number = 1; file && status == DPB_OK && read_line(file, line, &whole); number++) {
+        const char *text = line + (number == 1 && dpb_begins_with(line, mark) ? strlen(mark) : 0);
+        text = skip_blanks(text);
+        if (*text || !whole)
+            status = add_delay(made, path, number, text, whole);
+    }
     if (!file || ferror(file))
         status =
             dpb_fail(DPB_USAGE, "%s: run.delay: cannot read %s: %s", origin, path, strerror(errno));

@@ -112,11 +112,25 @@ static dpb_status copy_some(struct reader *reader)
     return DPB_OK;
 }
 
+/* Zeros behind the last member fill a block of a tape or a pipe, as gzip knows. */
+static dpb_status skip_padding(struct reader *reader)
+{
+    z_stream *zlib = &reader->zlib;
+    for (;;) {
+        DPB_TRY(refill(reader));
+        const bool ends = zlib->avail_in == 0;
+        for (; zlib->avail_in > 0 && *zlib->next_in == 0; zlib->avail_in--)
+            zlib->next_in++;
+        if (ends || zlib->avail_in > 0)
+            return DPB_OK;
+    }
+}
+
 static dpb_status inflate_some(struct reader *reader)
 {
     z_stream *zlib = &reader->zlib;
     while (zlib->avail_out > 0) {
-        DPB_TRY(refill(reader));
+        DPB_TRY(reader->member_over && zlib->total_in == 0 ? skip_padding(reader) : refill(reader));
         if (zlib->avail_in == 0 && zlib->total_in == 0 && reader->member_over)
             return DPB_OK;
         int result = inflate(zlib, Z_NO_FLUSH);

@@ -140,7 +140,8 @@ static int remove_trace(void **state)
  * do. */
 TEST(test_trace)
 {
-    static const char lines[] = "1\n0\n2.5\n30 us\n4 s\n0.000001\n60000";
+    static const char lines[] = "\xef\xbb\xbf"
+                                "1e0\r\n\r\n0\n 2.5\n30 us\n\n4 s\n1e-6\n60000\n\n";
     static const int64_t ns[] = {1000000, 0, 2500000, 30000, 4000000000, 1, 60000000000};
     char text[64];
     write_trace(lines, strlen(lines));
@@ -165,7 +166,13 @@ TEST(test_bad_traces)
         size_t length;
     } rows[] = {
         {"1\n2\nthree\n4\n", ":3: 'three' is not a delay", 0},
-        {"1\n\n4\n", ":2: '' is not a delay", 0},
+        {"1\n\n4x\n", ":3: '4x' is not a delay", 0},
+        {"1e5\n", ":1: '1e5' is not a delay", 0},
+        {"1e\n", ":1: '1e' is not a delay", 0},
+        {"\n \n", " has no line", 0},
+        {"1\n\xef\xbb\xbf"
+         "2\n",
+         ":2: '", 0},
         {"-1\n", ":1: '-1' is not a delay", 0},
         {"1\n60001\n", ":2: '60001' is not a delay", 0},
         {"1 2\n", ":1: '1 2' is not a delay", 0},

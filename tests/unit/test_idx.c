@@ -180,6 +180,12 @@ TEST(test_gzip_of_several_members)
     joined.n += rest.n;
     put(IMAGES, &joined, true);
     assert_good();
+    for (size_t n = 1; n < 100; n *= 7) { /* padded, as gzip -t accepts */
+        memset(joined.bytes + joined.n, 0, n);
+        joined.n += n;
+        put(IMAGES, &joined, true);
+        assert_good();
+    }
 }
 
 /* ---- damaged files ------------------------------------------------------------------------- */
