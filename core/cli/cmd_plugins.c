@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "cli/cli.h"
@@ -163,7 +164,9 @@ int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv)
     }
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0;
+    dpb_stdout_aside();
     dpb_status status = dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, NULL, &rows, &n);
+    dpb_stdout_back();
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     if (json) {

@@ -21,6 +21,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "plugin/trial.h"
 
 enum { MESSAGE_BYTES = 4096 };
 
@@ -99,8 +100,19 @@ static const char *keep_reason(struct object *object, const char *format, ...)
     return reason_of(object);
 }
 
+/* Those that came with dpbench need no trial. */
+static bool is_own_file(const char *path);
+static bool tries; /* the lock held: this process looks at whatever lies there */
+
 static void load_object(struct object *object, const struct dpb_host *host)
 {
+    char against[DPB_REASON_BYTES];
+    if (!dpb_trial_look(object->path, against, sizeof against) ||
+        (tries && !is_own_file(object->path) &&
+         !dpb_trial_load(object->path, host, against, sizeof against))) {
+        refuse(object, against);
+        return;
+    }
     void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
@@ -410,9 +422,9 @@ const char *dpb_plugin_path(const struct dpb_plugin *plugin)
 }
 
 /* An installation may consist of links. All that a build makes is its own. */
-bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
+static bool is_own_file(const char *path)
 {
-    const char *path = dpb_plugin_path(plugin), *slash = path ? strrchr(path, '/') : NULL;
+    const char *slash = path ? strrchr(path, '/') : NULL;
     char directory[PATH_MAX], file[2 * PATH_MAX];
     for (size_t i = 0; slash && own_place(i, directory); i++) {
         snprintf(file, sizeof file, "%s%s", directory, slash);
@@ -421,6 +433,11 @@ bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
     }
     return slash && dpb_own_directory(directory, sizeof directory) &&
            dpb_begins_with(path, directory) && path[strlen(directory)] == '/';
+}
+
+bool dpb_plugin_is_own(const struct dpb_plugin *plugin)
+{
+    return is_own_file(dpb_plugin_path(plugin));
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -515,12 +532,14 @@ dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const ch
     struct listing listing = {.host = host, .name = name};
     pthread_mutex_lock(&lock);
     dpb_status status = search_create(&search);
+    tries = true;
     for (uint32_t kind = 0; status == DPB_OK && kind < DPB_PLUGIN_KINDS && !listing.out_of_memory;
          kind++) {
         listing.kind = (dpb_plugin_kind)kind;
         if (kinds & 1u << kind)
             search_visit(&search, listing.kind, listing_visit, &listing);
     }
+    tries = false;
     pthread_mutex_unlock(&lock);
     search_destroy(&search);
     DPB_THEN(status, dpb_allocated(!listing.out_of_memory));

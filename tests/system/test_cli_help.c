@@ -308,6 +308,39 @@ TEST(test_outputs_are_apart)
     assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size);
 }
 
+/* What would kill, stop or fool the process that loads it. */
+TEST(test_plugins_that_bite)
+{
+#define BITING                                                       \
+    "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n" \
+    "__attribute__((constructor)) static void bite(void) { "
+    static const struct {
+        const char *name, *body, *reason;
+    } rows[] = {{"exits", "exit(3);", "loading it ends the process: exit status 3"},
+                {"aborts", "abort();", "loading it ends the process: signal 6"},
+                {"crashes", "*(volatile int *)8 = 1;", "loading it ends the process: signal 11"},
+                {"hangs", "pause();", "loading it takes more than 5 s"},
+                {"prints", "puts(\"{]\");", "it exports no dpb_plugin_entry"}};
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char line[256];
+        sandbox_write("bite.c", "%s%s }\n", BITING, rows[i].body);
+        snprintf(line, sizeof line, "cc -shared -fPIC -o comm_%s.so bite.c", rows[i].name);
+        assert_int_equal(system(line), 0);
+    }
+    assert_int_equal(system("head -c 9000 comm_prints.so >comm_short.so"), 0);
+    assert_int_equal(mkfifo("comm_pipe.so", 0600), 0);
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    run(&command, 0, "plugins --json");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.plugins/1");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        EXPECT_WORDS("plugins", command.out, rows[i].name, rows[i].reason);
+    EXPECT_WORDS("plugins", command.out, "comm_pipe.so", "it is no regular file", "comm_short.so",
+                 "it is truncated: its segments need ");
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    assert_int_equal(system("rm comm_*.so"), 0);
+}
+
 /* One that is there but broken is not hidden. */
 TEST(test_broken_plugin_is_listed)
 {
