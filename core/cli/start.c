@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -154,9 +155,28 @@ static void fill_closed_streams(void)
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* Threads get the stack of the limit at the program's start: it begins again with a larger one. */
+static dpb_status deepen_stack(char **argv)
+{
+    const rlim_t least = 1 << 20, usual = 8 << 20;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= least)
+        return DPB_OK;
+    if (limit.rlim_max < least)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "the stack is limited to %llu KiB (ulimit -s), and dpbench needs %llu",
+                        (unsigned long long)limit.rlim_max >> 10, (unsigned long long)least >> 10);
+    limit.rlim_cur = usual < limit.rlim_max ? usual : limit.rlim_max;
+    if (setrlimit(RLIMIT_STACK, &limit) == 0)
+        execv("/proc/self/exe", argv);
+    return DPB_OK; /* no /proc: what needs it says so */
+}
+
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv)
 {
     fill_closed_streams();
+    if (deepen_stack(argv) != DPB_OK)
+        return dpb_status_exit_code(DPB_UNSUPPORTED);
     /* Makes a full disk, a file-size limit and a closed pipe errors to report, not a process's
      * end. */
     signal(SIGXFSZ, SIG_IGN);

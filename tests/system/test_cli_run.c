@@ -4,6 +4,9 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "lib/cli.h"
 #include "lib/datasets.h"
@@ -312,6 +315,29 @@ TEST(test_binding_of_openmp)
         assert_string_equal(json_text_at(command.json, "warnings.0.code"), "binding_ignored");
         expect_part(json_text_at(command.json, "warnings.0.text"), variables[i][0]);
     }
+}
+
+/* `ulimit -s` of some batch systems. */
+TEST(test_small_stack)
+{
+    struct command command;
+    const struct rlimit small = {64 << 10, RLIM_INFINITY}, none = {64 << 10, 64 << 10};
+    struct rlimit kept;
+    pid_t child;
+    int status;
+    assert_int_equal(getrlimit(RLIMIT_STACK, &kept), 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
+    run(&command, 0, RUN);
+    run(&command, 0, "help all");
+    setrlimit(RLIMIT_STACK, &kept);
+    child = fork(); /* a hard limit does not rise again */
+    if (child == 0) {
+        setrlimit(RLIMIT_STACK, &none);
+        dpbench(&command, deadline_s, "help");
+        _exit(command.exit_code == 2 && strstr(command.err, "limited to 64 KiB") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 /* What a plugin or a library prints is no part of the document, in any process. */
