@@ -234,6 +234,22 @@ static dpb_status refuse_bare_key(const char *assignment)
     return dpb_fail(DPB_USAGE, DPB_COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE", assignment);
 }
 
+/* "SECTION.KEY=" takes back a setting of the file; a text of core's becomes empty, which means
+ * something (run.results= keeps no file). False: it is none of these. */
+static bool take_back(const char *assignment, struct dpb_config *config)
+{
+    char section[64], key[64];
+    int length = 0;
+    if (sscanf(assignment, "%63[^.=].%63[^=]=%n", section, key, &length) != 2 || length == 0 ||
+        assignment[length] != '\0')
+        return false;
+    const struct dpb_option *row = dpb_options_find(dpb_settings_rows(section), key);
+    if (row ? row->type == DPB_OPT_STRING : !dpb_config_get(config, section, key))
+        return false;
+    dpb_config_remove(config, section, key);
+    return true;
+}
+
 static dpb_status assign(struct dpb_config *config, const char *assignment)
 {
     size_t key = strcspn(assignment, ".=");
@@ -272,6 +288,8 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb
     if (arguments->file)
         DPB_TRY((read ? read : read_experiment)(arguments->file, arguments));
     for (size_t i = 0; i < n; i++) {
+        if (take_back(assignments[i], arguments->config))
+            continue;
         DPB_TRY(assign(arguments->config, assignments[i]));
         DPB_TRY(assign(arguments->given, assignments[i]));
     }

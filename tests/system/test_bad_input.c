@@ -250,7 +250,6 @@ static const struct row value_rows[] = {
     {"-c base.ini run.workers=1025", {"command line: run.workers", "1 to 1024"}},
     {"-c base.ini run.workers=2.5", {"'2.5' is not a whole number"}},
     {"-c base.ini run.workers=99999999999999999999", {"run.workers", "1 to 1024"}},
-    {"-c base.ini run.batch=", {"run.batch: '' is not a number"}},
     {"-c base.ini run.timeout_s=3parsec", {"run.timeout_s: '3parsec' has an unknown unit", "min"}},
     {"-c base.ini optimizer.learning_rate=nan", {"optimizer.learning_rate: 'nan' is not a number"}},
     {"-c base.ini run.monitor=9ms", {"command line: run.monitor = 0.009 s", "10 ms or more"}},
@@ -395,7 +394,6 @@ static const struct row plan_rows[] = {
 static const struct row data_rows[] = {
     {"-c idx.ini data.path=missing",
      {"command line: data.path = missing: there is no such directory", "apt-get install"}},
-    {"-c idx.ini data.path=", {"data.path = : there is no such directory"}},
     {"-c idx.ini data.path=file", {"file"}},
     {"-c idx.ini data.path=cut",
      {"cut/train-images-idx3-ubyte: byte 983: expected 5 more bytes", "truncated"}},

@@ -340,6 +340,21 @@ TEST(test_small_stack)
     assert_int_equal(status, 0);
 }
 
+TEST(test_setting_taken_back)
+{
+    struct command command;
+    sandbox_write("back.ini", "[run]\nresults =\nworkers = 2\nsteps = 3\nwarmup_steps = 1\n"
+                              "[data]\nname = idx\npath = nowhere\n[model]\nname = tiny\n"
+                              "[device]\nname = reference\n[comm]\nname = shm\nbucket = 4kB\n");
+    run(&command, 0,
+        "-c back.ini data.name=synthetic data.path= run.workers= comm.name=independent "
+        "comm.bucket= --json");
+    assert_string_equal(json_text_at(command.json, "config.run.workers.origin"), "default");
+    assert_string_equal(json_text_at(command.json, "config.comm.bucket.origin"), "default");
+    assert_string_equal(json_text_at(command.json, "config.run.results.origin"), "back.ini:2");
+    EXPECT_ERROR(2, "-c back.ini run.wrokers=", "did you mean 'workers'?");
+}
+
 /* What a plugin or a library prints is no part of the document, in any process. */
 TEST(test_loud_plugin)
 {
