@@ -181,7 +181,9 @@ struct screen {
 static struct screen screen_of(void)
 {
     struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    const char *kind = getenv("TERM");
+    if ((kind && strcmp(kind, "dumb") == 0) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+        size.ws_col == 0)
         return (struct screen){0};
     return (struct screen){size.ws_col, size.ws_row};
 }

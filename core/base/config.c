@@ -118,7 +118,9 @@ static bool has_control(const char *text)
 static dpb_status put(struct dpb_config *config, struct dpb_setting setting)
 {
     if (!is_utf8(setting.section) || !is_utf8(setting.key) || !is_utf8(setting.value))
-        return dpb_fail(DPB_USAGE, "%s: the text is not UTF-8", setting.origin);
+        return dpb_fail(DPB_USAGE, "%s: the text of %s.%s is not UTF-8", setting.origin,
+                        is_utf8(setting.section) ? setting.section : "?",
+                        is_utf8(setting.key) ? setting.key : "?");
     if (!is_utf8(setting.origin))
         return dpb_fail(DPB_USAGE, "the path of a configuration is not UTF-8: %s", setting.origin);
     if (has_control(setting.section) || has_control(setting.key) || has_control(setting.value) ||

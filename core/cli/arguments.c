@@ -113,7 +113,9 @@ const char *dpb_missing_option(const char *word)
 
 int dpb_exit_code_first(int a, int b)
 {
-    static const int order[] = {130, 143, 2, 1, 3, 5, 4};
+    static const int order[] = {2, 1, 3, 5, 4};
+    if (a >= 128 || b >= 128) /* a signal's */
+        return a >= 128 ? a : b;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         if (a == order[i] || b == order[i])
             return order[i];
@@ -145,6 +147,10 @@ dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, 
                                             "output with --json");
         return DPB_OK;
     }
+    const size_t name = strcspn(argv[*i], "=");
+    if (argv[*i][name] == '=')
+        return dpb_usage_error(command, "'%s': an option and its value are two words: %.*s %s",
+                               argv[*i], (int)name, argv[*i], argv[*i] + name + 1);
     if (strcmp(argv[*i], "--json") != 0)
         return dpb_usage_error(command, "unknown option '%s'", argv[*i]);
     if (arguments->json)

@@ -2,6 +2,7 @@
 #include "launch/outcome.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -65,7 +66,8 @@ static void log_progress(struct dpb_job_run *run, int64_t now_ns)
 static void show_progress(struct dpb_job_run *run, int64_t now_ns)
 {
     const struct dpb_board_about *about = &run->job->about;
-    const bool terminal = isatty(STDERR_FILENO) != 0;
+    const char *kind = getenv("TERM");
+    const bool terminal = isatty(STDERR_FILENO) != 0 && !(kind && strcmp(kind, "dumb") == 0);
     if (about->label[0] == '\0' || !dpb_log_can_write(0))
         return;
     if (run->progress.at_ns == 0)

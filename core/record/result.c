@@ -456,8 +456,9 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
     if (settings->eval.target + loss > 0 && maker->journals[0] &&
         maker->journals[0]->target_met == 0)
         dpb_warnings_add(
-            warnings, "target_not_met", "the run ended before it reached eval.%s = %.6g",
-            loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target);
+            warnings, "target_not_met", "the run ended before it reached eval.%s = %.6g%s",
+            loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target,
+            maker->journals[0]->n_evals == 0 ? ", and before its first evaluation" : "");
     if (maker->n_not_finite > 0)
         dpb_warnings_add(warnings, "not_finite",
                          "%llu numbers are not finite and stand as null; the first is %s",
