@@ -131,7 +131,9 @@ static inline uint64_t dpb_experiment_bucket_elements(const struct dpb_experimen
 static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    return device->queues && experiment->comm_needs.on_device;
+    const struct dpb_comm_needs *needs = &experiment->comm_needs;
+    return device->queues && needs->on_device &&
+           !(needs->codec_on_host && dpb_experiment_codec(experiment));
 }
 
 #endif

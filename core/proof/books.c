@@ -29,14 +29,15 @@ static uint64_t read_block(const struct dpb_exchange *exchange, dpb_dtype type, 
     return count;
 }
 
-/* The largest magnitude in an array of gradients that a codec adds to the next ones. Its scales may
- * be of elements that are not compared, so all of the array is read. */
+/* The largest magnitude in an array beside the weights, which with a codec may be a residual: what
+ * it adds to the next ones. Its scales may be of elements that are not compared, so all of the
+ * array is read. */
 static double largest_residual(const struct dpb_exchange *exchange, const struct dpb_book *book,
                                const void *array, double unit)
 {
     const struct dpb_codec *codec = dpb_experiment_codec(exchange->experiment);
     double largest = 0.0, block[DPB_PROOF_BLOCK];
-    if (!book->of_gradients || !codec || !codec->options->feedback)
+    if (book->array == exchange->arenas.weights || !codec || !codec->options->feedback)
         return 0.0;
     for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
         const uint64_t count = read_block(exchange, book->type, array, begin, block);
@@ -160,7 +161,9 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
     /* Elements share a codec's scale, so each is rounded by the largest of them in each step. */
     const double shared =
-        contract->consistency == DPB_LOSSY ? handed + proof->n_steps * balance->residual : 0.0;
+        contract->consistency == DPB_LOSSY || dpb_experiment_codec(exchange->experiment)
+            ? handed + proof->n_steps * balance->residual
+            : 0.0;
     const uint32_t left = count_left(exchange);
     char name[DPB_ELEMENT_NAME];
     const bool partial = contract->consistency == DPB_PARTIAL;

@@ -611,16 +611,16 @@ static bool have_moved(const struct judging *j, uint64_t n)
     return moved;
 }
 
-/* Whether exchange n leaves the replicas as a meeting does: all equal; in pairs, some; around a
- * centre, the centre has moved, of which each worker may have a part. Replicas that begin where
- * their centre is do not move it, nor do steps that are lost in its roundings. */
+/* Whether exchange n leaves the replicas as a meeting does: all equal; in pairs, some; or what the
+ * books name has moved: a centre, of which each worker may have a part, or a residual. Replicas
+ * that begin where their centre is do not move it, nor do steps that are lost in its roundings. */
 static bool have_met(const struct judging *j, uint64_t n, double most_rate)
 {
     const struct dpb_followed_end *ends = j->of[0].ends;
     const struct likeness after = likeness_at(j, n + 1);
     if (j->follow->books.n > 0)
-        return likeness_at(j, n).all || restarts(j, n) || ends[n].rate < 1e-3 * most_rate ||
-               have_moved(j, n);
+        return after.all || likeness_at(j, n).all || restarts(j, n) ||
+               ends[n].rate < 1e-3 * most_rate || have_moved(j, n);
     return j->follow->has_books ? after.some : after.all;
 }
 
@@ -634,6 +634,9 @@ static dpb_status find_meetings(struct judging *j)
 {
     const uint64_t period = j->exchange->plan.contract.parameter;
     const uint64_t n = count_exchanges(j);
+    /* A strategy whose meetings show in its books alone, and whose workers may be a period ahead,
+     * meets without what a meeting before has exchanged: the first one moves nothing. */
+    const bool late = j->follow->books.n > 0 && j->exchange->plan.contract.lead >= period;
     uint64_t n_phases = period;
     double most_rate = 0.0;
     for (uint64_t at = 0; at < n; at++)
@@ -643,7 +646,7 @@ static dpb_status find_meetings(struct judging *j)
         return no_memory();
     for (uint64_t phase = 0; phase < period; phase++) {
         j->meets[phase] = true;
-        for (uint64_t at = phase; at < n && j->meets[phase]; at += period)
+        for (uint64_t at = phase + (late ? period : 0); at < n && j->meets[phase]; at += period)
             j->meets[phase] = have_met(j, at, most_rate);
         n_phases -= !j->meets[phase];
     }

@@ -13,6 +13,9 @@
  * the paper, unless comm.average_state = yes. The model between two meetings is the mean of all
  * weights.
  *
+ * With comm.outer_late = 1 a meeting takes the differences of the meeting before, so their exchange
+ * overlaps a period (difference.h).
+ *
  * Bytes moved per meeting and rank, M bytes of weights: as local_sgd. A worker keeps z and v of its
  * own slices.
  *
@@ -28,6 +31,8 @@ static const struct dpb_option option_rows[] = {
      "of the outer optimizer, on the difference that a meeting finds"},
     {"outer_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, DPB_AVERAGING_AT(outer_momentum),
      "of the outer optimizer, Nesterov's"},
+    {"outer_late", DPB_OPT_INT, "meetings", "0", 0, 1, NULL, DPB_AVERAGING_AT(outer_late),
+     "1: a meeting takes the differences of the one before, which were exchanged in between"},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(average_state),
      DPB_AVERAGING_STATE},
     {0}};
@@ -53,10 +58,12 @@ static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_com
         .meet = move,
         .outer_rate = rate,
         .outer_momentum = momentum,
+        .late = options->outer_late > 0,
         .start_coefficient = args->n_workers * ((1 - momentum) / rate - 1),
         .velocity_coefficient = args->n_workers * momentum * momentum};
 }
 
-DPB_AVERAGING_PLUGIN(rule_of, .name = "diloco", .version = DPB_VERSION,
-                     .summary = "workers train alone; an outer optimizer moves the mean",
-                     .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));
+DPB_AVERAGING_CODED_PLUGIN(rule_of, .name = "diloco", .version = DPB_VERSION,
+                           .summary = "workers train alone; an outer optimizer moves the mean",
+                           .options = option_rows,
+                           .options_size = sizeof(struct dpb_averaging_options));

@@ -32,6 +32,7 @@ static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_com
                                        .average_state = options->average_state};
 }
 
-DPB_AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
-                     .summary = "workers train alone and average their weights every period steps",
-                     .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));
+DPB_AVERAGING_CODED_PLUGIN(
+    rule_of, .name = "local_sgd", .version = DPB_VERSION,
+    .summary = "workers train alone and average their weights every period steps",
+    .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

@@ -14,11 +14,13 @@ static const double deadline_s = 60.0;
 /* What no capability says. */
 static const struct hint {
     const char *name, *small;
-    bool machines, shards;
+    bool machines, shards, meets; /* meets: replicas differ, though a codec is carried */
 } hints[] = {
-    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, true},
-    {"hierarchical", "comm.chunk=64 comm.inbox=256", true, true},
-    {"shm", "", false, true},
+    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, true, false},
+    {"hierarchical", "comm.chunk=64 comm.inbox=256", true, true, false},
+    {"shm", "", false, true, false},
+    {"local_sgd", "", false, false, true},
+    {"diloco", "", false, false, true},
 };
 
 static struct strategy strategies[MOST_STRATEGIES + 1];
@@ -66,6 +68,7 @@ static struct strategy read_row(const json_t *row)
             strategy.small = hints[i].small;
             strategy.machines = hints[i].machines;
             strategy.shards = hints[i].shards;
+            strategy.synchronous = strategy.synchronous && !hints[i].meets;
         }
     return strategy;
 }

@@ -256,7 +256,7 @@ TEST(test_resume)
 TEST(test_rerun_of_a_sweep_with_a_refused_cell)
 {
     struct command command;
-    run(&command, 1, RUN "sweep.comm.name=local_sgd,shm comm.codec=topk --output refused.json");
+    run(&command, 1, RUN "sweep.comm.name=gossip,shm comm.codec=topk --output refused.json");
     run(&command, 1, "rerun refused.json run.results= --json");
     assert_string_equal(json_text_at(command.json, "rows.0.status"), "failed");
     assert_string_equal(json_text_at(command.json, "rows.1.status"), "ok");

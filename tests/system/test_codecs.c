@@ -646,15 +646,15 @@ TEST(test_refusals)
     static const struct {
         const char *settings, *words[5];
     } refusals[] = {
-        {"comm.codec=topk comm.name=local_sgd",
-         {"comm 'local_sgd' carries no codec, and comm.codec = topk",
+        {"comm.codec=topk comm.name=gossip",
+         {"comm 'gossip' carries no codec, and comm.codec = topk",
           "carries codecs:", " replicated ring_tcp shm", NULL}},
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
           "carries these:", " replicated ring_tcp ", " shm\n", NULL}},
         {"comm.codec=topk comm.name=mpi",
          {"comm 'mpi' carries no codec whose messages cannot be added, and comm.codec = topk",
-          "carries these: hierarchical ", " replicated ring_tcp shm\n", NULL}},
+          "carries these: diloco hierarchical local_sgd ", " replicated ring_tcp shm\n", NULL}},
         {"comm.codec=topk comm.codec_momentum=0.9 optimizer.momentum=0.9",
          {"comm.codec = topk keeps a velocity on each worker", "optimizer.momentum = 0", NULL}},
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},

@@ -99,6 +99,18 @@ static const struct setup setups[] = {
      "comm.name=diloco comm.period=3 run.workers=3 run.precision=fp64 device.name=reference "
      "optimizer.name=adamw",
      false},
+    {"local_sgd with powersgd, between two meetings",
+     "comm.name=local_sgd comm.codec=powersgd comm.period=3 comm.bucket=1kB run.workers=3 "
+     "device.name=reference",
+     false},
+    {"diloco with int8, between two meetings",
+     "comm.name=diloco comm.codec=int8 comm.codec_rounding=stochastic comm.period=3 run.workers=2 "
+     "device.name=reference optimizer.name=adamw",
+     false},
+    {"diloco, a period late, with powersgd",
+     "comm.name=diloco comm.outer_late=1 comm.codec=powersgd comm.period=3 comm.bucket=1kB "
+     "run.workers=3 device.name=reference",
+     false},
     {"gossip",
      "comm.name=gossip comm.matching=random run.workers=3 run.precision=fp64 device.name=reference",
      false},

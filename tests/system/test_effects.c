@@ -129,6 +129,8 @@ static const struct effect effects[] = {
      "comm.bytes_per_step"},
     {"comm.period", STEPS TWO "comm.name=local_sgd", "1", "2", "loss"},
     {"comm.average_state", STEPS TWO "comm.name=local_sgd comm.period=1", "no", "yes", "loss"},
+    {"comm.outer_late", STEPS TWO "run.precision=fp32 comm.name=diloco comm.period=1", "0", "1",
+     "loss"},
     {"comm.outer_rate", STEPS TWO "comm.name=diloco comm.period=1", "0.7", "0.5", "loss"},
     {"comm.outer_momentum", STEPS TWO "comm.name=diloco comm.period=1", "0.9", "0.5", "loss"},
     {"comm.alpha", STEPS TWO "comm.name=easgd comm.period=1", "0", "0.1", "loss"},

@@ -1,11 +1,13 @@
 /*
  * averaging_oracle.h - local_sgd, easgd, sma, gossip and DiLoCo as their papers write them: all
  * workers one after the other, in float64, a vector at a time. Shares nothing with
- * plugins/lib/averaging/averaging.c.
+ * plugins/lib/averaging/averaging.c. A codec encodes the differences by its own text, in fp32.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "dpbench/codec.h"
 
 enum rule { LOCAL_SGD, EASGD, SMA, GOSSIP, OUTER };
 enum { ORACLE_WORKERS = 5, ORACLE_ELEMENTS = 1003 };
@@ -21,6 +23,10 @@ struct oracle_args {
     bool restarts;                 /* sma, where the rate drops */
     bool average_state;            /* all of it: of local_sgd, gossip, DiLoCo */
     uint32_t learners;             /* sma: of a place, which has a centre; 0: without */
+    const struct dpb_codec *codec; /* of one round; NULL: none */
+    uint64_t bucket;               /* elements that it encodes together */
+    bool late;                     /* DiLoCo: a meeting takes the differences of the one before */
+    uint32_t may_differ;           /* elements of a worker, in all steps together */
 };
 
 static const double oracle_beta2 = 0.97, oracle_epsilon = 1e-8; /* of AdamW */
@@ -34,6 +40,8 @@ struct oracle {
     vector second[ORACLE_WORKERS];               /* AdamW's second moment */
     vector z, z_before, y[ORACLE_WORKERS];       /* y: of the places */
     vector outer;                                /* DiLoCo's velocity */
+    float residual[ORACLE_WORKERS][ORACLE_ELEMENTS];
+    vector given[ORACLE_WORKERS], mean_given; /* late: by the meeting before */
 };
 
 static void mean_of(const vector *vectors, uint32_t n, vector mean)
@@ -75,6 +83,70 @@ static void meet_at_outer(struct oracle *oracle)
     }
     for (uint32_t k = 0; k < oracle->args.n_workers; k++)
         memcpy(oracle->w[k], oracle->z, sizeof(vector));
+}
+
+/* The mean of what the workers' differences decode to. */
+static void mean_of_messages(struct oracle *oracle, const vector *differences, vector mean)
+{
+    const struct oracle_args *args = &oracle->args;
+    const struct dpb_codec *codec = args->codec;
+    static _Thread_local _Alignas(DPB_CACHE_LINE) uint8_t message[64 * 1024];
+    if (!codec) {
+        mean_of(differences, args->n_workers, mean);
+        return;
+    }
+    memset(mean, 0, sizeof(vector));
+    for (uint32_t k = 0; k < args->n_workers; k++)
+        for (uint64_t at = 0; at < ORACLE_ELEMENTS; at += args->bucket) {
+            const uint64_t rest = ORACLE_ELEMENTS - at;
+            const struct dpb_codec_part part = {.first = at,
+                                                .n = rest < args->bucket ? rest : args->bucket,
+                                                .step = oracle->steps,
+                                                .rank = k,
+                                                .n_workers = args->n_workers};
+            float difference[ORACLE_ELEMENTS], decoded[ORACLE_ELEMENTS] = {0};
+            for (uint64_t i = 0; i < part.n; i++)
+                difference[i] = (float)differences[k][at + i];
+            const uint64_t bytes = codec->ops->encode(codec->options, &part, difference,
+                                                      oracle->residual[k] + at, message);
+            if (codec->ops->decode(codec->options, &part, message, bytes, decoded) != DPB_OK)
+                abort();
+            for (uint64_t i = 0; i < part.n; i++)
+                mean[at + i] += (double)decoded[i] / args->n_workers;
+        }
+}
+
+/* Qsparse-local-SGD (Basu et al. 2019), algorithm 1: all w = z + the mean of what the differences
+ * from z decode to. */
+static void meet_by_codec(struct oracle *oracle)
+{
+    vector differences[ORACLE_WORKERS], mean;
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++)
+            differences[k][i] = oracle->w[k][i] - oracle->z[i];
+    mean_of_messages(oracle, differences, mean);
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++)
+            oracle->w[k][i] = oracle->z[i] + mean[i];
+    if (oracle->args.rule == LOCAL_SGD)
+        memcpy(oracle->z, oracle->w[0], sizeof(vector));
+}
+
+/* The outer step by what the meeting before was given; each keeps its way since. */
+static void meet_late(struct oracle *oracle)
+{
+    vector ways[ORACLE_WORKERS];
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++) {
+            ways[k][i] = oracle->w[k][i] - oracle->z[i] - oracle->given[k][i];
+            oracle->w[k][i] = oracle->z[i] + oracle->mean_given[i];
+        }
+    meet_at_outer(oracle);
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++)
+            oracle->w[k][i] += ways[k][i];
+    memcpy(oracle->given, ways, sizeof ways);
+    mean_of_messages(oracle, ways, oracle->mean_given);
 }
 
 static void draw_to_centre(struct oracle *oracle, const vector *w_before)
@@ -174,10 +246,12 @@ static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint
             (args->adam ? take_adam : take_sgd)(oracle, k, i, rate, gradient(k, oracle->steps, i));
     if (++oracle->steps % args->period != 0)
         return;
+    if (args->codec && !args->late)
+        meet_by_codec(oracle);
     if (args->rule == LOCAL_SGD)
         meet_at_mean(oracle->w, args->n_workers);
     if (args->rule == OUTER)
-        meet_at_outer(oracle);
+        (args->late ? meet_late : meet_at_outer)(oracle);
     if (args->average_state)
         average_state(oracle);
     if (args->rule == GOSSIP)

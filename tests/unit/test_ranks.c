@@ -5,7 +5,7 @@
  * it between ranks that see each other's memory on their own machine only. Those on arenas of a
  * device do it on one that puts its work off (tests/lib/lazy_device.h). Strategies that average, in
  * fp64 and with momentum or AdamW, reach the weights of a serial oracle, on the host and on that
- * device.
+ * device; with a codec, in fp32 on the host.
  */
 #include <math.h>
 #include <pthread.h>
@@ -19,6 +19,7 @@
 #include "averaging_oracle.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/vec.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "lib/test.h"
@@ -73,6 +74,12 @@ static dpb_status update_here(struct dpb_optimizer *optimizer, struct dpb_queue 
     return lazy_device_update(optimizer, NULL, range, weights, gradients, bucket, step);
 }
 
+static dpb_dtype type_of(const struct trial *trial)
+{
+    const struct oracle_args *oracle = trial->oracle;
+    return oracle && !oracle->codec && !oracle->late ? DPB_FP64 : DPB_FP32;
+}
+
 /* Of a rank's own; `optimizer` is the rank. */
 static dpb_status update_as_oracle(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                                    struct dpb_range range, void *weights, const void *gradients,
@@ -81,6 +88,8 @@ static dpb_status update_as_oracle(struct dpb_optimizer *optimizer, struct dpb_q
     static const struct dpb_range all = {0, ELEMENTS};
     struct rank *self = (struct rank *)(void *)optimizer;
     const struct oracle_args *args = self->trial->oracle;
+    const dpb_dtype type = type_of(self->trial);
+    const uint64_t at = range.begin * dpb_dtype_size(type);
     const double number = (double)step->step + 1;
     const struct dpb_update update = {.kind = args->adam ? DPB_UPDATE_ADAM : DPB_UPDATE_MOMENTUM,
                                       .rate = step->learning_rate,
@@ -96,11 +105,11 @@ static dpb_status update_as_oracle(struct dpb_optimizer *optimizer, struct dpb_q
                                       .first = range.begin,
                                       .decays = &all,
                                       .n_decays = 1,
-                                      .weight_type = DPB_FP64,
-                                      .gradient_type = DPB_FP64,
+                                      .weight_type = type,
+                                      .gradient_type = type,
                                       .weights = weights,
-                                      .state = self->state[0] + range.begin,
-                                      .second = self->state[1] + range.begin,
+                                      .state = (char *)self->state[0] + at,
+                                      .second = (char *)self->state[1] + at,
                                       .gradients = gradients};
     (void)bucket;
     return (self->trial->on_device ? &lazy_device_ops : dpb_host_device.ops)
@@ -109,7 +118,8 @@ static dpb_status update_as_oracle(struct dpb_optimizer *optimizer, struct dpb_q
 
 static void *state_of(struct dpb_optimizer *optimizer, uint64_t element, uint32_t array)
 {
-    return ((struct rank *)(void *)optimizer)->state[array] + element;
+    const struct rank *self = (const struct rank *)(void *)optimizer;
+    return (char *)self->state[array] + element * dpb_dtype_size(type_of(self->trial));
 }
 
 static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
@@ -120,6 +130,11 @@ static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end
 static void count_bytes(uint64_t bytes)
 {
     (void)bytes;
+}
+
+static void coding(const struct dpb_coding *done)
+{
+    (void)done;
 }
 
 static void report(const char *name, const char *format, ...)
@@ -193,6 +208,7 @@ static const struct dpb_host *rank_host(const struct dpb_optimizer_ops *optimize
     host = plugin_host;
     host.span = span;
     host.count_bytes = count_bytes;
+    host.coding = coding;
     host.note = note;
     host.optimizer = optimizer;
     host.flag = &dpb_flags;
@@ -219,7 +235,7 @@ static double noise(uint32_t rank, uint64_t step, uint64_t i)
 
 static size_t arena_bytes(const struct rank *self, int kind)
 {
-    const size_t element = self->trial->oracle ? sizeof(double) : sizeof(float);
+    const size_t element = dpb_dtype_size(type_of(self->trial));
     const size_t bytes[ARENAS] = {ELEMENTS * element, ELEMENTS * element, self->plan.scratch_bytes,
                                   self->plan.inbox_bytes};
     return bytes[kind];
@@ -252,7 +268,7 @@ static dpb_status open_rank(struct rank *self)
 {
     struct trial *trial = self->trial;
     struct dpb_arenas *bound = &self->bound;
-    const dpb_dtype type = trial->oracle ? DPB_FP64 : DPB_FP32;
+    const dpb_dtype type = type_of(trial);
     const struct dpb_comm_args args = {
         .rank = self->rank,
         .n_workers = trial->n_workers,
@@ -266,6 +282,7 @@ static dpb_status open_rank(struct rank *self)
                                                   : 1,
         .machines = trial->machines,
         .n_machines = trial->n_machines,
+        .codec = trial->oracle ? trial->oracle->codec : NULL,
         .device = trial->on_device ? &self->on_device : &dpb_host_device};
     static const bool direct[MAX_RANKS] = {true, true, true, true, true};
     self->plan.bucket_elements = BUCKET;
@@ -324,10 +341,12 @@ static dpb_status exchange(struct rank *self, uint64_t number)
         return DPB_FAILED;
     for (uint64_t bucket = 0; bucket < self->bound.n_buckets; bucket++) {
         for (uint64_t i = bucket * BUCKET; i < (bucket + 1) * BUCKET && i < ELEMENTS; i++)
-            if (self->trial->oracle)
+            if (type_of(self->trial) == DPB_FP64)
                 ((double *)self->bound.gradients)[i] = noise(self->rank, number, i);
             else
-                ((float *)self->bound.gradients)[i] = gradient(self->rank, number, i);
+                ((float *)self->bound.gradients)[i] = self->trial->oracle
+                                                          ? (float)noise(self->rank, number, i)
+                                                          : gradient(self->rank, number, i);
         DPB_TRY(ops->ready(self->comm, bucket, NULL));
         if (!self->trial->pumped)
             DPB_TRY(ops->progress(self->comm, 1000));
@@ -354,10 +373,14 @@ static void compare(struct rank *self, uint64_t step, const float *weights)
     }
 }
 
-static void compare_with_oracle(struct rank *self, const double *is, const double *expected)
+static void compare_with_oracle(struct rank *self, const void *weights, const double *expected)
 {
+    const dpb_dtype type = type_of(self->trial);
+    const double bound = type == DPB_FP64 ? 1e-12 : 2e-5;
+    vector is;
+    dpb_vec.cast(DPB_FP64, is, type, weights, ELEMENTS);
     for (int i = 0; i < ELEMENTS; i++)
-        self->wrong += !(fabs(is[i] - expected[i]) <= 1e-12 * fmax(1.0, fabs(expected[i])));
+        self->wrong += !(fabs(is[i] - expected[i]) <= bound * fmax(1.0, fabs(expected[i])));
 }
 
 /* Now and then a rank sleeps, so that others are steps ahead. */
@@ -446,7 +469,8 @@ static void run_trial(struct trial *trial)
     for (uint32_t r = 0; r < n; r++)
         pthread_join(threads[r], NULL);
     for (uint32_t r = 0; r < n; r++)
-        if (ranks[r].status != DPB_OK || ranks[r].wrong != 0)
+        if (ranks[r].status != DPB_OK ||
+            ranks[r].wrong > (trial->oracle ? trial->oracle->may_differ : 0))
             fail_msg("%s, %u workers, %u servers%s: rank %u: status %d, %u elements are wrong",
                      trial->strategy, trial->n_workers, trial->n_servers,
                      trial->pumped ? ", pumped" : "", r, ranks[r].status, ranks[r].wrong);
@@ -602,6 +626,7 @@ static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n
     args.drop_at = DROP_AT;
     args.momentum = 0.9;
     args.decay = 0.05;
+    args.bucket = BUCKET;
     struct trial trial = {.strategy = row->strategy,
                           .n_workers = n_workers,
                           .options = options,
@@ -620,6 +645,62 @@ TEST(test_averaging)
                 run_beside_oracle(&averaging[i], form == 3, n_workers, 0,
                                   (form + n_workers) % 2 == 1,
                                   form == 2 || (form == 3 && n_workers % 2 == i % 2));
+}
+
+static void make_codec(struct dpb_codec *codec, const char *name, const char *setting,
+                       void *options, size_t bytes)
+{
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_CODEC, name, &plugin_host);
+    const struct dpb_option_table table = {"comm", name, plugin->options, options};
+    struct dpb_config *config = dpb_config_create();
+    assert_true(plugin->options_size <= bytes);
+    if (setting)
+        assert_int_equal(dpb_config_assign(config, setting, "test"), DPB_OK);
+    assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
+    *codec = (struct dpb_codec){.name = name, .ops = plugin->ops, .options = options, .seed = 1};
+    dpb_config_destroy(config);
+}
+
+/* A rounding of fp32 may tip a number between two steps of int8: by then 1 % may differ. */
+TEST(test_differences)
+{
+    static const struct {
+        const char *name, *settings;
+        struct averaging averaging;
+    } rows[] = {
+        {"topk",
+         "comm.codec_ratio=0.1",
+         {"local_sgd", {"comm.period=3"}, {.rule = LOCAL_SGD, .period = 3}}},
+        {"topk",
+         "comm.codec_ratio=0.3",
+         {"diloco", {"comm.period=4"}, {.rule = OUTER, .period = 4}}},
+        {"int8",
+         NULL,
+         {"diloco",
+          {"comm.period=3"},
+          {.rule = OUTER, .period = 3, .may_differ = STEPS * ELEMENTS / 100}}},
+        {NULL,
+         NULL,
+         {"diloco",
+          {"comm.period=3", "comm.outer_late=1"},
+          {.rule = OUTER, .period = 3, .late = true}}},
+        {"topk",
+         "comm.codec_ratio=0.3",
+         {"diloco",
+          {"comm.period=2", "comm.outer_late=1"},
+          {.rule = OUTER, .period = 2, .late = true}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++) {
+            struct averaging row = rows[i].averaging;
+            _Alignas(16) char options[128];
+            struct dpb_codec codec;
+            if (rows[i].name) {
+                make_codec(&codec, rows[i].name, rows[i].settings, options, sizeof options);
+                row.args.codec = &codec;
+            }
+            run_beside_oracle(&row, n_workers % 2 == 0, n_workers, 0, n_workers % 2 == 1, false);
+        }
 }
 
 /* With a centre in each place, of 1 or 2 learners. */

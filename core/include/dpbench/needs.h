@@ -44,6 +44,7 @@ struct dpb_comm_needs {
     uint64_t capabilities; /* beyond the plugin's */
     /* Weights, gradients, inbox and optimizer state lie in args->device's memory. */
     bool on_device;
+    bool codec_on_host; /* with on_device: but with a codec they are the host's */
     /* With on_device, where the device has memory of its own: `ready` takes events that have not
      * fired, the strategy enqueues its work behind them, and *done of `end` is such an event. */
     bool takes_events;

@@ -27,7 +27,7 @@ struct dpb_saved_array {
     void *memory;
 };
 
-enum { DPB_SAVED = 8 };
+enum { DPB_SAVED = 12 };
 struct dpb_saved {
     struct dpb_saved_array arrays[DPB_SAVED];
     uint32_t n;

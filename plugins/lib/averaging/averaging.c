@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "lib/averaging/difference.h"
 #include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
@@ -77,8 +78,15 @@ static void *velocity_of(const struct dpb_averaging *self, uint64_t at)
     return in_inbox(self, 0, self->velocity_at, at);
 }
 
-/* With `meet`: the weights after the meeting before, and behind them the velocity. Elements outside
- * of this rank's slices are 0, so that the books count each once. */
+/* Whether meetings exchange differences (difference.h). */
+static bool is_coded(const struct dpb_averaging *self)
+{
+    return self->comm.base.args.codec != NULL;
+}
+
+/* With `meet` or a codec: the weights after the meeting before, and behind them the velocity of
+ * `meet`. Without a codec elements outside of this rank's slices are 0, so that the books count
+ * each once. */
 static void *start_of(const struct dpb_averaging *self, uint64_t at)
 {
     return in_inbox(self, self->comm.base.args.rank, self->start_at, at);
@@ -343,8 +351,16 @@ static void meet_own(const struct work *work, uint64_t at, void *mean)
                                                   .start = start_of(self, at),
                                                   .velocity = outer_velocity_of(self, at),
                                                   .work = work};
-    self->rule.meet(&meeting);
+    if (self->rule.meet)
+        self->rule.meet(&meeting);
     copy(work, start_of(self, at), mean, self->comm.base.args.rank);
+}
+
+static void move_own(struct dpb_strategy *strategy, struct dpb_piece piece)
+{
+    struct dpb_averaging *self = (struct dpb_averaging *)(void *)strategy;
+    const struct work work = {self, MEETS, piece.n};
+    meet_own(&work, piece.begin, dpb_strategy_own_weights(strategy, piece.begin));
 }
 
 /* The mean of n workers' arrays into each of them. `at`: their place in the weights, if they are
@@ -477,7 +493,7 @@ static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
 
 static uint32_t lead_of(const struct dpb_averaging_rule *rule, uint32_t n_workers)
 {
-    return (uint32_t)rule->period * (rule->partner ? n_workers : 1) - 1;
+    return (uint32_t)rule->period * (rule->partner ? n_workers : rule->late ? 2 : 1) - 1;
 }
 
 /* Partners, in the last bucket: the signals of the step that all must have updated before this rank
@@ -555,9 +571,11 @@ static uint32_t count_places(const struct dpb_averaging_rule *rule, uint32_t n_w
 
 /* A meeting rounds a weight once for each worker, and twice for the factor and the difference; in
  * a place also three times for the centre of each place; with `meet` as often as that may. */
-static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule, uint32_t n_workers)
+static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule,
+                                       const struct dpb_comm_args *args)
 {
-    const bool periodic = takes_mean_of_all(rule) && !rule->meet;
+    const uint32_t n_workers = args->n_workers;
+    const bool periodic = takes_mean_of_all(rule) && !rule->meet && !args->codec;
     const uint32_t period = (uint32_t)rule->period;
     return (struct dpb_contract){
         .consistency = periodic ? DPB_PERIODIC : DPB_AVERAGING,
@@ -566,9 +584,9 @@ static struct dpb_contract contract_of(const struct dpb_averaging_rule *rule, ui
         .settle_steps = periodic ? period - 1 : 0,
         .divisor = 1,
         .share = periodic ? 1.0 / n_workers : 1.0,
-        .roundings = periodic
-                         ? n_workers + 2 * period
-                         : n_workers + 4 + 3 * count_places(rule, n_workers) + (rule->meet ? 6 : 0),
+        .roundings = periodic ? n_workers + 2 * period
+                              : n_workers + 4 + 3 * count_places(rule, n_workers) +
+                                    (rule->meet ? 6 : 0) + dpb_difference_roundings(args),
         .lead = lead_of(rule, n_workers),
         .replicas_equal = periodic};
 }
@@ -584,10 +602,13 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
     if (rule->period == 0)
         return host->fail(DPB_FAILED,
                           "struct dpb_averaging_rule: a period has at least 1 step, not 0");
-    if (rule->meet && (rule->centre || rule->partner))
+    if ((rule->meet || args->codec) && (rule->centre || rule->partner))
         return host->fail(DPB_FAILED,
-                          "struct dpb_averaging_rule: `meet` is for the mean of all workers, "
-                          "without a centre and without partners");
+                          "struct dpb_averaging_rule: `meet` and codecs are for the mean of all "
+                          "workers, without a centre and without partners");
+    if (rule->late && !rule->meet)
+        return host->fail(DPB_FAILED,
+                          "struct dpb_averaging_rule: `late` is for a rule with `meet`");
     if (rule->learners > 0 && count_places(rule, args->n_workers) < 2)
         return host->fail(DPB_USAGE,
                           "comm.local_centers = yes with one place: its centre has no others to "
@@ -598,7 +619,15 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
                           "other further each time; it should be at most %g",
                           rule->alpha, rule->learners > 0 ? rule->learners : args->n_workers,
                           rule->learners > 0 ? "learners in a place" : "workers", most);
-    return DPB_OK;
+    return dpb_difference_check(host, args, rule->late, rule->average_state);
+}
+
+/* Differences are exchanged in the host's memory. */
+static dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    const struct dpb_averaging_options *given = options;
+    needs->codec_on_host = true;
+    return given->outer_late > 0 ? DPB_OK : dpb_device_strategy_needs(options, needs);
 }
 
 static dpb_status averaging_contract(const void *options, const struct dpb_comm_args *args,
@@ -606,7 +635,8 @@ static dpb_status averaging_contract(const void *options, const struct dpb_comm_
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
     DPB_TRY(check_rule(args, &rule));
-    *contract = contract_of(&rule, args->n_workers);
+    const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
+    *contract = contract_of(&rule, &its);
     return DPB_OK;
 }
 
@@ -614,15 +644,20 @@ static dpb_status averaging_open(const void *options, const struct dpb_comm_args
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
     DPB_TRY(check_rule(args, &rule));
-    DPB_TRY(dpb_device_strategy_open(host, args, sizeof(struct dpb_averaging), comm));
+    const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
+    DPB_TRY(dpb_device_strategy_open(host, &its, sizeof(struct dpb_averaging), comm));
     struct dpb_averaging *made = *comm;
     made->rule = rule;
-    if (made->comm.in_place || args->n_workers + rule.centre <= DPB_SUM_SOURCES)
+    dpb_status status = dpb_difference_open(&made->comm.base, rule.late);
+    if (status == DPB_OK && !made->comm.in_place && args->n_workers + rule.centre > DPB_SUM_SOURCES)
+        status = host->fail(DPB_UNSUPPORTED,
+                            "%u workers: a device adds up %d arrays, here of %d workers",
+                            args->n_workers, DPB_SUM_SOURCES, DPB_SUM_SOURCES - 1);
+    if (status == DPB_OK)
         return DPB_OK;
     dpb_device_strategy_close(made);
     *comm = NULL;
-    return host->fail(DPB_UNSUPPORTED, "%u workers: a device adds up %d arrays, here of %d workers",
-                      args->n_workers, DPB_SUM_SOURCES, DPB_SUM_SOURCES - 1);
+    return status;
 }
 
 /* Arrays as large as the weights with which an inbox begins: c, or the optimizer's state. */
@@ -637,7 +672,8 @@ static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, const struct 
     const uint32_t rank = args->rank;
     const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
     const uint32_t n = first_areas(rule, args) + of_place +
-                       (rank == 0 ? 1 + keeps_velocity(rule) : 0) + (rule->meet ? 2 : 0);
+                       (rank == 0 ? 1 + keeps_velocity(rule) : 0) +
+                       dpb_difference_areas(args, rule->late, rule->meet != NULL);
     return n * area_of(layout);
 }
 
@@ -665,8 +701,10 @@ static void averaging_memory(const void *options, const struct dpb_comm_args *ar
                              struct dpb_comm_memory *memory)
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
-    memory->beside_bytes = inbox_bytes(&rule, args, layout);
+    const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
+    memory->beside_bytes = inbox_bytes(&rule, &its, layout);
     memory->device_bytes = staging_bytes(&rule, args->n_workers, layout, bucket_elements);
+    dpb_coded_memory(&its, layout, bucket_elements, DPB_CODED_SHARED, memory);
 }
 
 static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
@@ -680,7 +718,7 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
-    want->contract = contract_of(&self->rule, args->n_workers);
+    want->contract = contract_of(&self->rule, args);
     const uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
     if ((want->contract.lead + UINT64_C(2)) * n_buckets > INT32_MAX)
         return host->fail(DPB_USAGE,
@@ -694,13 +732,14 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
     self->staging_at = inbox_bytes(&self->rule, args, layout);
-    self->start_at = self->rule.meet ? self->staging_at - 2 * area : 0;
+    self->start_at = self->staging_at -
+                     dpb_difference_areas(args, self->rule.late, self->rule.meet != NULL) * area;
     want->inbox_bytes = self->staging_at;
     if (!self->comm.in_place)
         want->inbox_bytes +=
             staging_bytes(&self->rule, args->n_workers, layout, want->bucket_elements);
     want->inbox = want->inbox_bytes > 0 ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
-    return DPB_OK;
+    return is_coded(self) ? dpb_difference_plan(comm, layout, want) : DPB_OK;
 }
 
 static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
@@ -711,6 +750,8 @@ static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(dpb_device_flight_open(device, DPB_DEVICE_UPDATES, &device->out, DPB_SIGNAL_PUSHED));
     DPB_TRY(dpb_device_flight_open(device, MEETS, &device->here, DPB_SIGNAL_REDUCED));
     DPB_TRY(dpb_device_flight_open(device, TAKES, &device->back, DPB_N_SIGNALS));
+    if (is_coded(self))
+        return dpb_difference_bind(comm, arenas, self->start_at, move_own);
     DPB_TRY(dpb_strategy_bind(&device->base, arenas, DPB_STRATEGY_STAGES(stages)));
     device->base.pipeline.flights = flights;
     device->base.pipeline.flight_ops = &dpb_device_flight_ops;
@@ -740,8 +781,13 @@ static void load_start(struct dpb_averaging *self)
 {
     const struct dpb_strategy *base = &self->comm.base;
     const struct work all = {self, MEETS, base->arenas.layout.n_elements};
+    if (self->rule.meet)
+        clear(&all, outer_velocity_of(self, 0));
+    if (is_coded(self)) {
+        copy(&all, start_of(self, 0), base->arenas.weights, base->args.rank);
+        return;
+    }
     clear(&all, start_of(self, 0));
-    clear(&all, outer_velocity_of(self, 0));
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         uint64_t at;
         const struct work work = {self, MEETS, own_slice(self, bucket, &at)};
@@ -765,8 +811,10 @@ static dpb_status averaging_load(void *comm)
         clear(&all, velocity_of(self, 0));
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
         copy(&all, place_of(self, rank, 0), base->arenas.weights, rank);
-    if (self->rule.meet)
+    if (self->rule.meet || is_coded(self))
         load_start(self);
+    DPB_TRY(dpb_strategy_load(comm));
+    dpb_difference_load(comm);
     return drain(self, MEETS);
 }
 
@@ -807,6 +855,7 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     self->peers = dpb_strategy_workers(&self->comm.base);
     if (self->meets && self->rule.partner)
         DPB_TRY(choose_partner(self, n / period - 1));
+    dpb_difference_begin(comm, self->steps, self->meets);
     return dpb_device_strategy_begin(comm, step);
 }
 
@@ -857,12 +906,14 @@ static dpb_status publish_mean(struct dpb_averaging *self)
 static bool are_equal(const struct dpb_averaging *self)
 {
     return self->comm.base.args.n_workers == 1 || self->steps == 0 ||
-           (takes_mean_of_all(&self->rule) && (uint64_t)self->steps % self->rule.period == 0);
+           (takes_mean_of_all(&self->rule) && !self->rule.late &&
+            (uint64_t)self->steps % self->rule.period == 0);
 }
 
 static dpb_status averaging_publish(void *comm, struct dpb_view *view)
 {
     struct dpb_averaging *self = comm;
+    DPB_TRY(dpb_difference_finish(comm));
     if (!self->rule.centre && are_equal(self))
         return dpb_strategy_publish(comm, view);
     if (!self->rule.centre)
@@ -887,13 +938,15 @@ static dpb_status averaging_books(void *comm, struct dpb_books *books)
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const uint32_t rank = self->comm.base.args.rank;
+    const double part = is_coded(self) ? 1.0 / self->comm.base.args.n_workers : 1.0;
     add_book(books, arenas->weights, type, 1.0);
     if (rule->learners > 0 && first_of(rule, rank) == rank)
         add_book(books, place_of(self, rank, 0), type, 1.0);
     if (rule->meet) {
-        add_book(books, start_of(self, 0), type, rule->start_coefficient);
-        add_book(books, outer_velocity_of(self, 0), type, rule->velocity_coefficient);
+        add_book(books, start_of(self, 0), type, part * rule->start_coefficient);
+        add_book(books, outer_velocity_of(self, 0), type, part * rule->velocity_coefficient);
     }
+    dpb_difference_books(comm, books);
     if (rule->centre && rank == 0) {
         add_book(books, model_of(self, 0), type, 1.0 - rule->centre_momentum);
         add_book(books, velocity_of(self, 0), type, rule->centre_momentum);
@@ -923,21 +976,21 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"velocity", type, true, n,
                                      self->comm.base.args.rank == 0 ? velocity_of(self, 0) : NULL};
-    if (self->rule.meet) {
+    if (self->rule.meet || is_coded(self))
         saved->arrays[saved->n++] =
-            (struct dpb_saved_array){"start", type, false, n, start_of(self, 0)};
-        saved->arrays[saved->n++] =
-            (struct dpb_saved_array){"outer_velocity", type, false, n, outer_velocity_of(self, 0)};
-    }
+            (struct dpb_saved_array){"start", type, is_coded(self), n, start_of(self, 0)};
+    if (self->rule.meet)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){"outer_velocity", type, is_coded(self),
+                                                             n, outer_velocity_of(self, 0)};
     if (self->rule.learners > 0) { /* other learners have other places */
         snprintf(self->place_name, sizeof self->place_name, "place_%u", self->rule.learners);
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             self->place_name, type, false, n, place_of(self, self->comm.base.args.rank, 0)};
     }
-    return DPB_OK;
+    return dpb_difference_state(comm, saved);
 }
 
-const struct dpb_comm_ops dpb_averaging_ops = {.needs = dpb_device_strategy_needs,
+const struct dpb_comm_ops dpb_averaging_ops = {.needs = averaging_needs,
                                                .memory = averaging_memory,
                                                .contract = averaging_contract,
                                                .open = averaging_open,

@@ -25,6 +25,9 @@
  * into its own memory, works there, and copies the result to its destination. No kernel touches
  * another device's memory; only `copy` does.
  *
+ * With a codec, or late, the mean of all weights is that of `start` and of exchanged differences
+ * (difference.h), and each worker makes all new weights.
+ *
  * A worker's optimizer is its own: any rule works, and its state stays with the worker unless the
  * means are of states, too. Rules with norms of whole tensors (DPB_COMM_WHOLE) update all weights
  * at once, so the whole model is then one bucket.
@@ -40,9 +43,9 @@
  *   - z, d and y are written in a meeting of all, behind the PUSHED of all. A worker reads z and y
  *     before its own PUSHED. Where replicas restart, the first worker of a place copies z to y.
  *     Another worker of the place may come first, so it reads z until the next meeting.
- *   - The contract's `lead` is period - 1 where all meet. Partners alone keep no bound, so there no
- *     worker ends a step before all have updated period x workers - 1 steps before. In a circle of
- *     neighbours all have.
+ *   - The contract's `lead` is period - 1 where all meet, late 2 period - 1. Partners alone keep no
+ *     bound, so there no worker ends a step before all have updated period x workers - 1 steps
+ *     before. In a circle of neighbours all have.
  *   - A run changes its phase, pauses and stops at a common step (core's control word). A worker
  *     that had stopped would miss the meeting in which the others wait.
  */
@@ -60,6 +63,7 @@ struct dpb_averaging;
 struct dpb_averaging_options {
     int64_t period, seed;
     double alpha, center_momentum, restart, outer_rate, outer_momentum;
+    int64_t outer_late;
     int matching; /* of gossip */
     bool average_state, momentum_on_center, local_centers;
 };
@@ -103,6 +107,7 @@ struct dpb_averaging_rule {
     void (*meet)(const struct dpb_averaging_meeting *meeting);
     double start_coefficient, velocity_coefficient;
     double outer_rate, outer_momentum; /* for `meet` */
+    bool late; /* a meeting takes the differences of the meeting before (difference.h) */
 };
 
 /* Returns the strategy's rule with these options. */
@@ -116,7 +121,7 @@ struct dpb_averaging {
     uint64_t place_at;    /* in the inbox of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
-    uint64_t start_at;    /* in the own one: `start`, then `velocity`, of the own slices alone */
+    uint64_t start_at;    /* in the own one: `start`, then `velocity`; of own slices, no codec */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */
     uint64_t fence_at;    /* bytes into each rank's scratch */
     double steps;         /* since `load`, including the step under way */
@@ -138,14 +143,18 @@ const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
 
 /* Defines a whole plugin whose rule the function RULE returns. Members of struct dpb_plugin follow
  * RULE: .name, .version, .summary, .options, .options_size. */
-#define DPB_AVERAGING_PLUGIN(RULE, ...)                                     \
-    static const struct dpb_plugin averaging_plugin = {                     \
-        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                           \
-        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE, __VA_ARGS__};    \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given) \
-    {                                                                       \
-        return dpb_averaging_entry(given, &averaging_plugin, RULE);         \
-    }                                                                       \
+#define DPB_AVERAGING_PLUGIN(RULE, ...) DPB_AVERAGING_PLUGIN_WITH(0, RULE, __VA_ARGS__)
+/* The same for a rule that takes the mean of all workers: codecs encode its differences. */
+#define DPB_AVERAGING_CODED_PLUGIN(RULE, ...) \
+    DPB_AVERAGING_PLUGIN_WITH(DPB_COMM_CODECS | DPB_COMM_ROUNDS, RULE, __VA_ARGS__)
+#define DPB_AVERAGING_PLUGIN_WITH(CAPABILITIES, RULE, ...)                                \
+    static const struct dpb_plugin averaging_plugin = {                                   \
+        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                                         \
+        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE | (CAPABILITIES), __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)               \
+    {                                                                                     \
+        return dpb_averaging_entry(given, &averaging_plugin, RULE);                       \
+    }                                                                                     \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif
