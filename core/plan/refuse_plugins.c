@@ -353,7 +353,7 @@ static dpb_status check_survive(const struct dpb_experiment *experiment)
     DPB_TRY(list_comms(DPB_COMM_SURVIVES, comms));
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s: run.survive = yes, and the workers of comm '%s' need each other's "
-                    "gradients; leave it out, or take a comm.name whose servers keep the model:%s",
+                    "gradients; leave it out, or take a comm.name whose workers do without:%s",
                     place, settings->comm.name, comms);
 }
 

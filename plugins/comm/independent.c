@@ -108,7 +108,7 @@ static const struct dpb_comm_ops independent_ops = {.needs = independent_needs,
 
 static const struct dpb_plugin independent = {
     DPB_PLUGIN_HEAD(COMM, independent_ops),
-    .capabilities = DPB_COMM_ALONE | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_ALONE | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_SURVIVES,
     .name = "independent",
     .version = DPB_VERSION,
     .summary = "no exchange: the upper bound",

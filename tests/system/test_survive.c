@@ -2,7 +2,7 @@
 /*
  * test_survive.c - run.survive: where a signal ends a worker of ps_async, the others train on, in
  * whatever phase, by whatever transport and rule; what it had given counts once. All that the
- * promise leaves out ends the job as ever.
+ * promise leaves out ends the job as ever. Workers of independent train on, too.
  */
 #include <math.h>
 #include <signal.h>
@@ -223,6 +223,20 @@ TEST(test_server_dies)
     EXPECT_WORDS("a server", command.err, "rank 4 (", "killed");
 }
 
+/* Workers that exchange nothing have nothing to prove. */
+TEST(test_independent)
+{
+    struct command command;
+    dpbench(&command, deadline_s,
+            SURVIVE "run.servers=0 comm.name=independent device.name=fault device.fault=kill "
+                    "device.rank=2 device.hook=backward device.call=25 eval.every=5");
+    assert_int_equal(command.exit_code, 0);
+    EXPECT_WORDS("independent", command.err, "was killed by signal", "3 of 4 workers train on");
+    assert_int_equal(json_number_at(command.json, "world.left"), 3);
+    for (size_t worker = 0; worker < WORKERS; worker++)
+        assert_true((steps_of(&command, worker) == 40) == (worker != 2));
+}
+
 TEST(test_refusals)
 {
     static const struct {
@@ -230,7 +244,7 @@ TEST(test_refusals)
     } rows[] = {
         {"comm.name=ps_cpu run.servers=0", "the workers of comm 'ps_cpu' need each other's"},
         {"comm.name=ps_cpu", "the workers of comm 'ps_cpu' need each other's"},
-        {"comm.name=shm run.servers=0", "whose servers keep the model:"},
+        {"comm.name=shm run.servers=0", "whose workers do without:"},
         {"comm.name=ps_async run.servers=0", "give run.servers"},
         {"comm.name=ps_async comm.transport=verbs", "comm.transport = verbs"},
     };

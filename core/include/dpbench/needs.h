@@ -34,7 +34,7 @@
  * exchange sums of squares (dpb_optimizer_ops.squares) before they update their parts. */
 #define DPB_COMM_WHOLE_SHARDS UINT64_C(0x200)
 #define DPB_COMM_OWN_DEVICE UINT64_C(0x400) /* workers cannot share a device: run.learners = 1 */
-/* With SERVERS: run.survive; servers and other workers go on when a worker's process has died. */
+/* run.survive: the other workers, and servers, go on when a worker's process has died. */
 #define DPB_COMM_SURVIVES UINT64_C(0x800)
 /* Threads of the strategy, or of its library, work beside those of core. */
 #define DPB_COMM_THREADS UINT64_C(0x1000)
