@@ -40,7 +40,7 @@ TEST(test_keeps)
                                          "run.workers=2 comm.bucket=92 run.accumulate=2",
                                          "run.workers=3 comm.bucket=388 comm.period=5",
                                          "run.workers=3 comm.codec_start_step=9 run.comm_cores=1",
-                                         "run.workers=5 comm.bucket=1GiB optimizer.name=adamw"};
+                                         "run.workers=5 optimizer.name=lamb optimizer.clip_norm=1"};
     static const char *const rules[] = {"local_sgd", "diloco", "diloco comm.outer_late=1"};
     enum { CODECS = sizeof codecs / sizeof *codecs, WORLDS = sizeof worlds / sizeof *worlds };
     for (size_t i = 0; i < 3 * CODECS; i++)
