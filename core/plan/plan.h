@@ -133,7 +133,8 @@ static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     const struct dpb_comm_needs *needs = &experiment->comm_needs;
     return device->queues && needs->on_device &&
-           !(needs->codec_on_host && dpb_experiment_codec(experiment));
+           !(needs->codec_on_host && dpb_experiment_codec(experiment)) &&
+           !(needs->on_one_machine && experiment->n_machines > 1);
 }
 
 #endif

@@ -42,14 +42,14 @@ static uint32_t neighbour_of(uint32_t position, uint32_t n)
 
 static uint32_t ring_partner(const struct dpb_averaging *self, uint64_t round)
 {
-    const uint32_t n = self->comm.base.args.n_workers, turn = (uint32_t)(round % n);
-    return (neighbour_of((self->comm.base.args.rank + turn) % n, n) + n - turn) % n;
+    const uint32_t n = self->job.n_workers, turn = (uint32_t)(round % n);
+    return (neighbour_of((self->job.rank + turn) % n, n) + n - turn) % n;
 }
 
 /* Fisher and Yates. */
 static uint32_t random_partner(const struct dpb_averaging *self, uint64_t round)
 {
-    const uint32_t n = self->comm.base.args.n_workers;
+    const uint32_t n = self->job.n_workers;
     uint32_t at[DPB_STRATEGY_WORKERS] = {0}, position = 0;
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
@@ -60,7 +60,7 @@ static uint32_t random_partner(const struct dpb_averaging *self, uint64_t round)
         at[j] = at[i - 1];
         at[i - 1] = moved;
     }
-    while (at[position] != self->comm.base.args.rank)
+    while (at[position] != self->job.rank)
         position++;
     return at[neighbour_of(position, n)];
 }

@@ -88,7 +88,6 @@ static const struct note {
     const char *words;
 } notes[] = {
     {"works within one machine", SUMS, NULL, true, "its workers read each other's memory"},
-    {"works within one machine", 0, NULL, false, "its meetings are in shared memory"},
     {"need each other's gradients", SUMS, NULL, true,
      "each step needs the gradients of all workers"},
     {"need each other's gradients", 0, NULL, false, "only servers outlive a worker"},

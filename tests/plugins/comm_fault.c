@@ -58,8 +58,10 @@ static dpb_status load_inner(const struct options *options, const void **its)
     static struct hierarchical_options over_tcp;
     static struct ps_cpu_options served;
     static const int shards_on_all = 0, no_shards = 0;
-    static const struct dpb_averaging_options averaging = {
-        .period = 4, .outer_rate = 0.7, .outer_momentum = 0.9};
+    static struct {
+        struct dpb_averaging_options own;
+        struct dpb_tcp_options tcp; /* as dpb_tcp_add_options puts it behind */
+    } averaging = {.own = {.period = 4, .outer_rate = 0.7, .outer_momentum = 0.9}};
     char file[64];
     const char *name = FAULT_INNER;
     snprintf(file, sizeof file, "comm_%s", name);
@@ -68,6 +70,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
         return DPB_FAILED;
     inner = plugin->ops;
     over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
+    averaging.tcp = options->tcp;
     served = (struct ps_cpu_options){.ps = {.tcp = options->tcp}};
     *its = NULL; /* two have no options */
     if (strcmp(name, "shm") == 0)

@@ -29,12 +29,15 @@ static const struct strategy {
     {"comm.name=diloco comm.period=3 comm.outer_rate=1.5 comm.outer_momentum=0", "averaging"},
 };
 
+#define MACHINES "comm.interface=lo comm.hosts="
+
 /* Places with a centre each. */
 static const char *const local_worlds[] = {
     "run.workers=2 run.precision=fp32 comm.bucket=106",
     "run.workers=2 run.learners=2 device.threads=2 comm.bucket=424 comm.period=3",
     "run.workers=3 comm.bucket=8 run.learners=2 device.threads=2 comm.momentum_on_center=no",
     "run.workers=2 run.learners=4 device.threads=4 run.precision=fp32 comm.period=7",
+    "run.workers=3 run.learners=2 device.threads=2 comm.bucket=424 comm.period=3 " MACHINES "2+4",
 };
 
 static const char *const worlds[] = {
@@ -45,6 +48,9 @@ static const char *const worlds[] = {
     "run.workers=3 run.precision=fp32 comm.bucket=212 run.comm_cores=1",
     "run.workers=4 run.precision=fp32",
     "run.workers=5 run.precision=fp32 comm.bucket=1GiB",
+    "run.workers=3 run.precision=fp32 comm.bucket=212 run.comm_cores=1 " MACHINES "2+1",
+    "run.workers=4 comm.bucket=106 " MACHINES "0,1,1,0",
+    "run.workers=5 comm.bucket=1GiB comm.streams=2 " MACHINES "1+3+1",
 };
 
 static void expect_pass(const struct training *training, const char *check)
@@ -138,12 +144,17 @@ TEST(test_part_of_a_period)
  * run.timeout_s, which is for one step. Pauses and the end wait likewise. */
 PLAIN_TEST(test_deadline_of_a_step)
 {
-    struct training training;
-    train(&training, "model.name=tiny_dense run.workers=2 run.steps=20 comm.name=local_sgd "
-                     "comm.period=12 eval.every=11 data.test_samples=10 run.delay=constant(250ms) "
-                     "run.delay_ranks=1 run.timeout_s=2");
-    expect_pass(&training, "steps");
-    assert_int_equal(json_array_size(json_at(training.command.json, "timing.step_ns")), 20);
+    static const char *const machines[] = {"", MACHINES "1+1"};
+    for (int i = 0; i < 2; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny_dense run.workers=2 run.steps=20 comm.name=local_sgd "
+              "comm.period=12 eval.every=11 data.test_samples=10 run.delay=constant(250ms) "
+              "run.delay_ranks=1 run.timeout_s=2 %s",
+              machines[i]);
+        expect_pass(&training, "steps");
+        assert_int_equal(json_array_size(json_at(training.command.json, "timing.step_ns")), 20);
+    }
 }
 
 /* So many roundings that a proof's bound does not tell a meeting from the step behind it. */
@@ -410,7 +421,7 @@ TEST(test_refused)
         const char *settings, *words;
     } rows[] = {
         {"comm.name=easgd run.workers=3 comm.alpha=0.6", "it should be at most 0.5"},
-        {"comm.name=sma run.workers=2 comm.hosts=1+1", "works within one machine"},
+        {"comm.name=sma run.workers=2 comm.hosts=1+1 comm.port=65535", "rank 1 would listen at"},
         {"comm.name=sma comm.local_centers=yes run.learners=2 device.threads=2", "with one place"},
         {"comm.name=sma comm.local_centers=yes run.workers=2 run.learners=2 device.threads=2 "
          "comm.alpha=0.6",

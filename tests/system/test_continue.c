@@ -125,6 +125,18 @@ static const struct setup setups[] = {
      "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference "
      "optimizer.schedule=step optimizer.decay_at=1",
      false},
+    {"diloco on two machines, between two meetings",
+     "comm.name=diloco comm.period=3 run.workers=3 comm.hosts=2+1 comm.interface=lo "
+     "comm.average_state=yes run.precision=fp64 device.name=reference optimizer.name=adamw",
+     false},
+    {"gossip on three machines",
+     "comm.name=gossip comm.matching=random run.workers=4 comm.hosts=2+1+1 comm.interface=lo "
+     "run.precision=fp64 device.name=reference",
+     false},
+    {"sma on two machines",
+     "comm.name=sma comm.period=3 run.workers=3 comm.hosts=1+2 comm.interface=lo "
+     "run.precision=fp64 device.name=reference",
+     false},
     {"shm, one step late",
      "comm.name=shm comm.late=1 run.workers=3 run.accumulate=2 run.precision=fp64 "
      "device.name=reference",

@@ -266,7 +266,7 @@ static double traced_sum_ms(unsigned period)
     return all;
 }
 
-static double timed_steps_ms(unsigned period, bool delayed)
+static double timed_steps_ms(unsigned period, const char *machines, bool delayed)
 {
     struct command command;
     char delay[128] = "";
@@ -275,8 +275,8 @@ static double timed_steps_ms(unsigned period, bool delayed)
         snprintf(delay, sizeof delay, "run.delay=trace(%s/delays)", timed_directory());
     timed_run(&command, 0,
               "comm.name=local_sgd comm.period=%u run.workers=%d run.batch=1 run.prove=no "
-              "device.forward=1 device.backward=0 run.warmup_steps=%d run.steps=%d %s",
-              period, APART, PERIOD, TRACED - PERIOD, delay);
+              "device.forward=1 device.backward=0 run.warmup_steps=%d run.steps=%d %s %s",
+              period, APART, PERIOD, TRACED - PERIOD, machines, delay);
     const json_t *steps_ns = json_at(command.json, "timing.step_ns");
     assert_int_equal(json_array_size(steps_ns), TRACED - PERIOD);
     for (size_t i = 0; i < json_array_size(steps_ns); i++)
@@ -285,11 +285,12 @@ static double timed_steps_ms(unsigned period, bool delayed)
 }
 
 /* As error_of. A period of 1 is the control: workers that wait for each other in each step. */
-static double meeting_error(unsigned period, bool *busy)
+static double meeting_error(unsigned period, const char *machines, bool *busy)
 {
     timed_napper_start();
-    const double before = timed_steps_ms(period, false), is = timed_steps_ms(period, true);
-    const double after = timed_steps_ms(period, false), late = timed_napper_stop();
+    const double before = timed_steps_ms(period, machines, false);
+    const double is = timed_steps_ms(period, machines, true);
+    const double after = timed_steps_ms(period, machines, false), late = timed_napper_stop();
     const double least = traced_sum_ms(period) + fmin(before, after);
     const double most = traced_sum_ms(period) + fmax(before, after);
     const double off = fmax(fmax(least - is, is - most), 0.0);
@@ -300,17 +301,18 @@ static double meeting_error(unsigned period, bool *busy)
     return fmax(0.0, off - (TRACED - PERIOD) * late) / least;
 }
 
-CASE(test_meetings)
+static void test_meetings(void **state)
 {
     double error = INFINITY, control = INFINITY;
+    const char *machines = *state;
     bool busy = true;
     uint64_t seed = 0;
     for (int attempt = 0; attempt < TRIES && !(error <= 0.03 && control <= 0.03); attempt++) {
         do
             write_trace(++seed);
         while (traced_sum_ms(1) < 1.4 * traced_sum_ms(PERIOD));
-        error = meeting_error(PERIOD, &busy);
-        control = meeting_error(1, &busy);
+        error = meeting_error(PERIOD, machines, &busy);
+        control = meeting_error(1, machines, &busy);
     }
     timed_skip_where(!(error <= 0.03 && control <= 0.03) && busy);
     if (!(error <= 0.03 && control <= 0.03))
@@ -333,6 +335,8 @@ int main(void)
     add_case(test_deaf, &policies[1], "k_batch_sync with workers that do not stop takes longer");
     add_case(test_stops, "forward", "a cancelled worker leaves its forward pass");
     add_case(test_stops, "backward", "a cancelled worker leaves its backward pass");
-    add_case(test_meetings, NULL, "workers that average wait in meetings alone");
+    static char here[] = "", across[] = "comm.hosts=2x2 comm.interface=lo";
+    add_case(test_meetings, here, "workers that average wait in meetings alone");
+    add_case(test_meetings, across, "so do they on two machines");
     return test_main(timed_setup, timed_teardown);
 }

@@ -606,8 +606,14 @@ static const struct averaging {
      {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0, .restarts = true}},
 };
 
+/* Which machine each rank is on; NULL: one machine. */
+struct machines {
+    uint32_t n_workers, n_machines, of[MAX_RANKS];
+};
+
 static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n_workers,
-                              uint32_t learners, bool pumped, bool on_device)
+                              uint32_t learners, bool pumped, bool on_device,
+                              const struct machines *machines)
 {
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
     _Alignas(16) char options[128];
@@ -617,6 +623,8 @@ static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n
     assert_true(plugin->options_size <= sizeof options);
     for (int i = 0; i < 3 && row->settings[i]; i++)
         assert_int_equal(dpb_config_assign(config, row->settings[i], "test"), DPB_OK);
+    if (machines)
+        assert_int_equal(dpb_config_assign(config, "comm.interface=127.0.0.1", "test"), DPB_OK);
     assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
     args.adam = adam;
     args.n_workers = n_workers;
@@ -632,7 +640,9 @@ static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n
                           .options = options,
                           .oracle = &args,
                           .on_device = on_device,
-                          .pumped = pumped};
+                          .pumped = pumped,
+                          .machines = machines ? machines->of : NULL,
+                          .n_machines = machines ? machines->n_machines : 1};
     run_trial(&trial);
     dpb_config_destroy(config);
 }
@@ -644,7 +654,7 @@ TEST(test_averaging)
             for (int form = 0; form < 4; form++) /* AdamW: on the host and on a device, by turns */
                 run_beside_oracle(&averaging[i], form == 3, n_workers, 0,
                                   (form + n_workers) % 2 == 1,
-                                  form == 2 || (form == 3 && n_workers % 2 == i % 2));
+                                  form == 2 || (form == 3 && n_workers % 2 == i % 2), NULL);
 }
 
 static void make_codec(struct dpb_codec *codec, const char *name, const char *setting,
@@ -703,26 +713,53 @@ TEST(test_differences)
         }
 }
 
-/* With a centre in each place, of 1 or 2 learners. */
+/* With a centre in each place. */
+static const struct averaging places[] = {
+    {"sma",
+     {"comm.local_centers=yes"},
+     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9, .restarts = true}},
+    {"sma",
+     {"comm.local_centers=yes", "comm.period=3", "comm.alpha=0.3"},
+     {.rule = SMA, .period = 3, .alpha = -0.3, .centre_momentum = 0.9, .restarts = true}},
+    {"sma",
+     {"comm.local_centers=yes", "comm.momentum_on_center=no", "comm.restart=0"},
+     {.rule = SMA, .period = 1, .alpha = 1.0}},
+};
+enum { PLACES = sizeof places / sizeof *places };
+
+/* Of 1 or 2 learners. */
 TEST(test_places)
 {
-    static const struct averaging rows[] = {
-        {"sma",
-         {"comm.local_centers=yes"},
-         {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9, .restarts = true}},
-        {"sma",
-         {"comm.local_centers=yes", "comm.period=3", "comm.alpha=0.3"},
-         {.rule = SMA, .period = 3, .alpha = -0.3, .centre_momentum = 0.9, .restarts = true}},
-        {"sma",
-         {"comm.local_centers=yes", "comm.momentum_on_center=no", "comm.restart=0"},
-         {.rule = SMA, .period = 1, .alpha = 1.0}},
-    };
     static const uint32_t worlds[][2] = {{2, 1}, {4, 2}, {5, 1}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < PLACES; i++)
         for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
             for (int form = 0; form < 3; form++)
-                run_beside_oracle(&rows[i], form == 1, worlds[w][0], worlds[w][1],
-                                  (form + w) % 2 == 1, form == 2);
+                run_beside_oracle(&places[i], form == 1, worlds[w][0], worlds[w][1],
+                                  (form + w) % 2 == 1, form == 2, NULL);
+}
+
+/* Means of a machine first; machines of different sizes; partners here and there. Rules take turns
+ * with the worlds; with DPB_ALL_CELLS each has all. */
+TEST(test_averaging_on_machines)
+{
+    static const struct machines worlds[] = {
+        {2, 2, {0, 1}},       {3, 2, {0, 1, 0}},       {3, 3, {0, 1, 2}},
+        {4, 2, {0, 0, 1, 1}}, {5, 2, {0, 0, 1, 1, 1}}, {5, 3, {0, 1, 0, 2, 1}},
+    };
+    const size_t n = sizeof worlds / sizeof *worlds;
+    for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
+        for (size_t w = i % 2; w < n; w += getenv("DPB_ALL_CELLS") ? 1 : 2)
+            run_beside_oracle(&averaging[i], (i + w) % 3 == 0, worlds[w].n_workers, 0,
+                              (i + w / 2) % 2 == 1, false, &worlds[w]);
+}
+
+TEST(test_places_on_machines)
+{
+    static const struct machines pairs = {4, 2, {0, 0, 1, 1}}, mixed = {5, 3, {0, 1, 0, 2, 1}};
+    for (size_t i = 0; i < PLACES; i++) {
+        run_beside_oracle(&places[i], i == 1, 4, 2, i % 2 == 1, false, &pairs);
+        run_beside_oracle(&places[i], i == 2, 5, 1, i % 2 == 0, false, &mixed);
+    }
 }
 
 TEST_MAIN(NULL, NULL)

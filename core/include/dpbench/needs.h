@@ -45,6 +45,8 @@ struct dpb_comm_needs {
     /* Weights, gradients, inbox and optimizer state lie in args->device's memory. */
     bool on_device;
     bool codec_on_host; /* with on_device: but with a codec they are the host's */
+    /* With on_device: of a job of several machines they lie in the host's memory. */
+    bool on_one_machine;
     /* With on_device, where the device has memory of its own: `ready` takes events that have not
      * fired, the strategy enqueues its work behind them, and *done of `end` is such an event. */
     bool takes_events;

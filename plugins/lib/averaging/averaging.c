@@ -3,10 +3,12 @@
 
 #include <stdio.h>
 
+#include "lib/averaging/across.h"
 #include "lib/averaging/difference.h"
 #include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
+static const struct dpb_plugin *plugin;
 static dpb_averaging_rule_of rule_of;
 
 /* Kinds of work, each by a lane of its own. */
@@ -75,7 +77,13 @@ static void *place_of(const struct dpb_averaging *self, uint32_t rank, uint64_t 
 /* d. */
 static void *velocity_of(const struct dpb_averaging *self, uint64_t at)
 {
-    return in_inbox(self, 0, self->velocity_at, at);
+    return in_inbox(self, self->across ? self->comm.base.args.rank : 0, self->velocity_at, at);
+}
+
+/* Whether this rank keeps d, or a part of it. */
+static bool has_velocity(const struct dpb_averaging *self)
+{
+    return keeps_velocity(&self->rule) && (self->comm.base.args.rank == 0 || self->across);
 }
 
 /* Whether meetings exchange differences (difference.h). */
@@ -269,7 +277,7 @@ static void begin_anew(const struct work *work, struct dpb_piece piece)
     const uint32_t rank = self->comm.base.args.rank;
     copy(work, dpb_strategy_weights(&self->comm.base, rank, piece.begin),
          model_of(self, piece.begin), 0);
-    if (rank == 0 && keeps_velocity(&self->rule))
+    if (has_velocity(self))
         clear(work, velocity_of(self, piece.begin));
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
         copy(work, place_of(self, rank, piece.begin), model_of(self, piece.begin), 0);
@@ -434,18 +442,18 @@ static void move_centre(const struct work *work, struct dpb_piece piece)
 {
     const struct dpb_averaging *self = work->self;
     const uint32_t n = self->comm.base.args.n_workers;
-    const bool has_velocity = keeps_velocity(&self->rule);
+    const bool moves_on = keeps_velocity(&self->rule);
     void *far_z = model_of(self, piece.begin);
     void *far_d = velocity_of(self, piece.begin);
     void *z = get(work, far_z, 0, n);
-    void *d = has_velocity ? get(work, far_d, 0, n + 1) : z;
-    if (has_velocity)
+    void *d = moves_on ? get(work, far_d, 0, n + 1) : z;
+    if (moves_on)
         axpby(work, self->rule.centre_momentum, d, 0.0, d);
     if (self->rule.learners > 0)
         move_places(work, piece, z, d);
     else
         move_workers(work, piece, d);
-    if (has_velocity) {
+    if (moves_on) {
         axpby(work, 1.0, d, 1.0, z);
         put(work, far_d, 0, d);
     }
@@ -479,6 +487,10 @@ static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
 {
     struct dpb_averaging *self = strategy;
     const bool any = self->meets && (self->rule.centre || self->rule.meet || !is_alone(self));
+    if (dpb_across_is_far(self->across)) {
+        dpb_across_join(self->across, bucket, turn);
+        return;
+    }
     if (any && turn->at == 0)
         dpb_signals_span_late(&self->comm.base.signals, DPB_SIGNAL_PUSHED, self->peers, bucket);
     if (any)
@@ -488,6 +500,112 @@ static void meet_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
     if (turn->at == turn->length)
         dpb_device_begun(&self->comm, MEETS, bucket, !any);
 }
+
+/* ---- several machines: the rule on a piece (across.h) --------------------------------------- */
+
+/* A worker's array of a channel; of a centre c, of the model the machine's. */
+static void *channel_of(const struct dpb_averaging *self, uint32_t channel, uint32_t rank,
+                        uint64_t at)
+{
+    if (channel == DPB_ACROSS_MODEL)
+        return model_of(self, at);
+    if (self->rule.centre)
+        return own_of(self, rank, at);
+    return channel == DPB_ACROSS_VALUES ? dpb_strategy_weights(&self->comm.base, rank, at)
+                                        : shown_state(self, rank, channel - DPB_ACROSS_STATES, at);
+}
+
+/* As move_places, on this machine: the part is the sum of e + z / places over its places. */
+static void gather_places(const struct work *work, struct dpb_piece piece, void *part_of_sum)
+{
+    const struct dpb_averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers, learners = self->rule.learners;
+    const double part = (double)learners / self->job.n_workers;
+    for (uint32_t first = 0; first < n; first += learners) {
+        const void *sources[DPB_STRATEGY_WORKERS + 1] = {place_of(self, first, piece.begin)};
+        for (uint32_t i = 0; i < learners; i++)
+            sources[i + 1] = own_of(self, first + i, piece.begin);
+        sum(work, place_of(self, first, piece.begin), sources, learners + 1);
+    }
+    clear(work, part_of_sum);
+    for (uint32_t first = 0; first < n; first += learners) {
+        void *y = place_of(self, first, piece.begin);
+        axpby(work, part, y, 1.0, part_of_sum);
+        axpby(work, part, model_of(self, piece.begin), 1.0 - part, y);
+    }
+}
+
+static void gather_piece(void *strategy, uint32_t channel, struct dpb_piece piece)
+{
+    struct dpb_averaging *self = strategy;
+    const struct work work = {self, MEETS, piece.n};
+    const uint32_t rank = self->comm.base.args.rank, n = self->comm.base.args.n_workers;
+    const bool model = channel == DPB_ACROSS_MODEL;
+    const void *sources[DPB_STRATEGY_WORKERS];
+    void *part = channel_of(self, channel, rank, piece.begin);
+    for (uint32_t i = 0; i < n; i++) {
+        count(&work, i);
+        sources[i] = model ? dpb_strategy_weights(&self->comm.base, i, piece.begin)
+                           : channel_of(self, channel, i, piece.begin);
+    }
+    if (self->rule.learners > 0)
+        gather_places(&work, piece, part);
+    else
+        sum(&work, part, sources, n);
+}
+
+/* The machine's z has the new bits behind it. */
+static void join_centre(const struct work *work, struct dpb_piece piece, const void **sources,
+                        uint32_t n)
+{
+    const struct dpb_averaging *self = work->self;
+    const bool moves_on = keeps_velocity(&self->rule);
+    void *z = model_of(self, piece.begin), *d = moves_on ? velocity_of(self, piece.begin) : z;
+    if (moves_on)
+        axpby(work, self->rule.centre_momentum, d, 0.0, d);
+    sources[n] = d;
+    sum(work, d, sources, n + 1);
+    if (self->rule.learners > 0)
+        axpby(work, -1.0, z, 1.0, d);
+    if (moves_on)
+        axpby(work, 1.0, d, 1.0, z);
+}
+
+static void spread_piece(void *strategy, uint32_t channel, struct dpb_piece piece)
+{
+    struct dpb_averaging *self = strategy;
+    const struct work work = {self, MEETS, piece.n};
+    const struct dpb_rank_set group = self->peers;
+    const uint32_t rank = self->comm.base.args.rank;
+    const void *own = channel_of(self, channel, rank, piece.begin);
+    for (uint32_t i = group.first; i < group.first + group.n && !self->rule.centre; i++)
+        if (i != rank)
+            copy(&work, channel_of(self, channel, i, piece.begin), own, i);
+}
+
+static void join_piece(void *strategy, uint32_t channel, struct dpb_piece piece,
+                       const void *const *parts, uint32_t n_parts)
+{
+    struct dpb_averaging *self = strategy;
+    const struct work work = {self, MEETS, piece.n};
+    const bool model = channel == DPB_ACROSS_MODEL;
+    void *own = channel_of(self, channel, self->comm.base.args.rank, piece.begin);
+    const void *sources[DPB_STRATEGY_WORKERS + 1] = {own};
+    for (uint32_t i = 0; i < n_parts; i++)
+        sources[i + 1] = parts[i];
+    if (self->rule.centre) {
+        join_centre(&work, piece, sources, n_parts + 1);
+        return;
+    }
+    sum(&work, own, sources, n_parts + 1);
+    axpby(&work, self->rule.partner && !model ? 0.5 : 1.0 / self->job.n_workers, own, 0.0, own);
+    if (self->rule.meet && channel == DPB_ACROSS_VALUES)
+        meet_own(&work, piece.begin, own);
+    if (!model)
+        spread_piece(self, channel, piece);
+}
+
+static const struct dpb_across_rule across_rule = {gather_piece, join_piece, spread_piece};
 
 /* ---- stage: all slices are there ----------------------------------------------------------- */
 
@@ -503,7 +621,7 @@ static bool signals_before(const struct dpb_averaging *self, uint64_t bucket,
 {
     const struct dpb_strategy *base = &self->comm.base;
     *before = base->signals;
-    before->exchange -= lead_of(&self->rule, base->args.n_workers);
+    before->exchange -= lead_of(&self->rule, self->job.n_workers);
     return self->rule.partner && dpb_strategy_is_last(base, bucket);
 }
 
@@ -557,6 +675,81 @@ static const struct dpb_stage_flight taken = {TAKES, DPB_PHASE_UPDATE,
 
 static const struct dpb_stage_flight *const flights[] = {&dpb_device_updated, &met, &taken};
 
+/* ---- stages on several machines ------------------------------------------------------------ */
+
+static struct dpb_across *across_of(const void *strategy)
+{
+    return ((const struct dpb_averaging *)strategy)->across;
+}
+
+static dpb_status across_move(void *strategy, int64_t until_ns, bool *moved)
+{
+    return dpb_across_move(across_of(strategy), until_ns, moved);
+}
+
+static dpb_status across_update_wait(void *strategy, uint64_t bucket)
+{
+    return dpb_across_update_wait(across_of(strategy), bucket);
+}
+
+static dpb_status across_wait(void *strategy, uint64_t bucket)
+{
+    const struct dpb_averaging *self = strategy;
+    return self->comm.status == DPB_OK ? dpb_across_wait(self->across, bucket) : self->comm.status;
+}
+
+static bool tell_due(void *strategy, uint64_t bucket)
+{
+    return dpb_across_tell_due(across_of(strategy), bucket);
+}
+
+static void tell(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    dpb_across_tell(across_of(strategy), bucket, turn);
+}
+
+static bool gather_due(void *strategy, uint64_t bucket)
+{
+    return dpb_across_gather_due(across_of(strategy), bucket);
+}
+
+static void gather(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    dpb_across_gather(across_of(strategy), bucket, turn);
+}
+
+static bool join_due(void *strategy, uint64_t bucket)
+{
+    const struct dpb_across *across = across_of(strategy);
+    return dpb_across_is_far(across) ? dpb_across_join_due(across, bucket)
+                                     : meet_due(strategy, bucket);
+}
+
+static bool spread_due(void *strategy, uint64_t bucket)
+{
+    return dpb_across_spread_due(across_of(strategy), bucket);
+}
+
+/* In place, so this raises REDUCED at once. */
+static void spread(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    dpb_across_spread(across_of(strategy), bucket, turn);
+    if (dpb_across_is_far(across_of(strategy)) && turn->at == turn->length)
+        dpb_device_begun(strategy, MEETS, bucket, false);
+}
+
+static bool take_across_due(void *strategy, uint64_t bucket)
+{
+    return take_due(strategy, bucket) && dpb_across_take_due(across_of(strategy), bucket);
+}
+
+static const struct dpb_stage across_stages[] = {{update_due, update_work, across_update_wait},
+                                                 {tell_due, tell, across_wait},
+                                                 {gather_due, gather, across_wait},
+                                                 {join_due, meet_work, across_wait},
+                                                 {spread_due, spread, across_wait},
+                                                 {take_across_due, take_work, across_wait}};
+
 /* ---- contract ------------------------------------------------------------------------------ */
 
 static bool takes_mean_of_all(const struct dpb_averaging_rule *rule)
@@ -606,6 +799,11 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
         return host->fail(DPB_FAILED,
                           "struct dpb_averaging_rule: `meet` and codecs are for the mean of all "
                           "workers, without a centre and without partners");
+    if ((rule->late || args->codec) && args->n_machines > 1)
+        return host->fail(DPB_USAGE,
+                          "%s: the differences of a meeting are exchanged in the memory of one "
+                          "machine; leave it out, or take one machine",
+                          rule->late ? "comm.outer_late" : "comm.codec");
     if (rule->late && !rule->meet)
         return host->fail(DPB_FAILED,
                           "struct dpb_averaging_rule: `late` is for a rule with `meet`");
@@ -622,11 +820,11 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
     return dpb_difference_check(host, args, rule->late, rule->average_state);
 }
 
-/* Differences are exchanged in the host's memory. */
+/* Differences, and what goes to other machines, are in the host's memory. */
 static dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
 {
     const struct dpb_averaging_options *given = options;
-    needs->codec_on_host = true;
+    needs->codec_on_host = needs->on_one_machine = true;
     return given->outer_late > 0 ? DPB_OK : dpb_device_strategy_needs(options, needs);
 }
 
@@ -637,22 +835,51 @@ static dpb_status averaging_contract(const void *options, const struct dpb_comm_
     DPB_TRY(check_rule(args, &rule));
     const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
     *contract = contract_of(&rule, &its);
-    return DPB_OK;
+    return args->n_machines > 1
+               ? dpb_tcp_check_port(host, dpb_tcp_options_of(plugin, options), args->n_workers - 1)
+               : DPB_OK;
+}
+
+static struct dpb_across_args across_args(const struct dpb_averaging_rule *rule,
+                                          const struct dpb_comm_args *job)
+{
+    return (struct dpb_across_args){.job = *job,
+                                    .rule = &across_rule,
+                                    .n_channels =
+                                        1 + (rule->average_state ? job->optimizer_states : 0),
+                                    .pairs = rule->partner != NULL,
+                                    .model = !rule->centre,
+                                    .lead = lead_of(rule, job->n_workers)};
+}
+
+static void averaging_close(void *comm)
+{
+    if (comm)
+        dpb_across_close(((struct dpb_averaging *)comm)->across);
+    dpb_device_strategy_close(comm);
 }
 
 static dpb_status averaging_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
+    const struct dpb_comm_args within = dpb_across_within(args);
     DPB_TRY(check_rule(args, &rule));
-    const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
+    const struct dpb_comm_args its = dpb_difference_args(&within, rule.late);
     DPB_TRY(dpb_device_strategy_open(host, &its, sizeof(struct dpb_averaging), comm));
     struct dpb_averaging *made = *comm;
     made->rule = rule;
+    made->job = *args;
     dpb_status status = dpb_difference_open(&made->comm.base, rule.late);
-    if (status == DPB_OK && !made->comm.in_place && args->n_workers + rule.centre > DPB_SUM_SOURCES)
+    if (status == DPB_OK && args->n_machines > 1) {
+        const struct dpb_across_args across = across_args(&rule, args);
+        status = dpb_across_open(&made->comm.base, &across, dpb_tcp_options_of(plugin, options),
+                                 &made->across);
+    } else if (status == DPB_OK && !made->comm.in_place &&
+               args->n_workers + rule.centre > DPB_SUM_SOURCES) {
         status = host->fail(DPB_UNSUPPORTED,
                             "%u workers: a device adds up %d arrays, here of %d workers",
                             args->n_workers, DPB_SUM_SOURCES, DPB_SUM_SOURCES - 1);
+    }
     if (status == DPB_OK)
         return DPB_OK;
     dpb_device_strategy_close(made);
@@ -666,13 +893,14 @@ static uint32_t first_areas(const struct dpb_averaging_rule *rule, const struct 
     return rule->centre ? 1 : rule->average_state ? args->optimizer_states : 0;
 }
 
+/* `args`: of the machine's workers. */
 static uint64_t inbox_bytes(const struct dpb_averaging_rule *rule, const struct dpb_comm_args *args,
                             const struct dpb_layout *layout)
 {
     const uint32_t rank = args->rank;
     const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
-    const uint32_t n = first_areas(rule, args) + of_place +
-                       (rank == 0 ? 1 + keeps_velocity(rule) : 0) +
+    const bool velocity = keeps_velocity(rule) && (rank == 0 || args->n_machines > 1);
+    const uint32_t n = first_areas(rule, args) + of_place + (rank == 0) + velocity +
                        dpb_difference_areas(args, rule->late, rule->meet != NULL);
     return n * area_of(layout);
 }
@@ -701,7 +929,10 @@ static void averaging_memory(const void *options, const struct dpb_comm_args *ar
                              struct dpb_comm_memory *memory)
 {
     const struct dpb_averaging_rule rule = rule_of(options, args);
-    const struct dpb_comm_args its = dpb_difference_args(args, rule.late);
+    const struct dpb_comm_args within = dpb_across_within(args);
+    const struct dpb_comm_args its = dpb_difference_args(&within, rule.late);
+    const struct dpb_across_args across = across_args(&rule, args);
+    memory->host_bytes = dpb_across_bytes(&across, layout, bucket_elements);
     memory->beside_bytes = inbox_bytes(&rule, &its, layout);
     memory->device_bytes = staging_bytes(&rule, args->n_workers, layout, bucket_elements);
     dpb_coded_memory(&its, layout, bucket_elements, DPB_CODED_SHARED, memory);
@@ -718,7 +949,8 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
-    want->contract = contract_of(&self->rule, args);
+    const struct dpb_comm_args its = dpb_difference_args(&self->job, self->rule.late);
+    want->contract = contract_of(&self->rule, &its);
     const uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
     if ((want->contract.lead + UINT64_C(2)) * n_buckets > INT32_MAX)
         return host->fail(DPB_USAGE,
@@ -732,6 +964,8 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
     self->staging_at = inbox_bytes(&self->rule, args, layout);
+    if (self->across && keeps_velocity(&self->rule)) /* the last of a centre's */
+        self->velocity_at = self->staging_at - area;
     self->start_at = self->staging_at -
                      dpb_difference_areas(args, self->rule.late, self->rule.meet != NULL) * area;
     want->inbox_bytes = self->staging_at;
@@ -740,6 +974,23 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
             staging_bytes(&self->rule, args->n_workers, layout, want->bucket_elements);
     want->inbox = want->inbox_bytes > 0 ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     return is_coded(self) ? dpb_difference_plan(comm, layout, want) : DPB_OK;
+}
+
+/* Channels without memory are not of this rule. */
+static dpb_status connect_across(struct dpb_averaging *self)
+{
+    struct dpb_across_channel channels[DPB_ACROSS_CHANNELS] = {{NULL, NULL}};
+    const uint32_t rank = self->comm.base.args.rank;
+    void *model = model_of(self, 0);
+    const uint32_t n_states = self->rule.average_state ? self->comm.base.args.optimizer_states : 0;
+    for (uint32_t i = 0; i < DPB_ACROSS_STATES + n_states; i++)
+        channels[i].from = channels[i].to = channel_of(self, i, rank, 0);
+    if (self->rule.centre)
+        channels[DPB_ACROSS_VALUES].to = model;
+    else
+        channels[DPB_ACROSS_MODEL] = (struct dpb_across_channel){model, model};
+    self->comm.base.pipeline.move = across_move;
+    return dpb_across_connect(self->across, channels);
 }
 
 static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
@@ -752,6 +1003,11 @@ static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(dpb_device_flight_open(device, TAKES, &device->back, DPB_N_SIGNALS));
     if (is_coded(self))
         return dpb_difference_bind(comm, arenas, self->start_at, move_own);
+    if (self->across) {
+        const struct dpb_arenas view = dpb_across_view(self->across, arenas);
+        DPB_TRY(dpb_strategy_bind(&device->base, &view, DPB_STRATEGY_STAGES(across_stages)));
+        return connect_across(self);
+    }
     DPB_TRY(dpb_strategy_bind(&device->base, arenas, DPB_STRATEGY_STAGES(stages)));
     device->base.pipeline.flights = flights;
     device->base.pipeline.flight_ops = &dpb_device_flight_ops;
@@ -771,7 +1027,7 @@ static uint64_t own_slice(const struct dpb_averaging *self, uint64_t bucket, uin
 {
     const struct dpb_strategy *base = &self->comm.base;
     const struct dpb_range slice = dpb_slice_of(dpb_pipeline_bucket_length(&base->pipeline, bucket),
-                                                base->args.rank, base->args.n_workers);
+                                                self->job.rank, self->job.n_workers);
     *at = bucket * base->arenas.bucket_elements + slice.begin;
     return slice.end - slice.begin;
 }
@@ -807,7 +1063,7 @@ static dpb_status averaging_load(void *comm)
     self->meets = self->anew = false;
     if (self->rule.centre && rank == 0)
         copy(&all, model_of(self, 0), base->arenas.weights, rank);
-    if (self->rule.centre && rank == 0 && keeps_velocity(&self->rule))
+    if (has_velocity(self))
         clear(&all, velocity_of(self, 0));
     if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
         copy(&all, place_of(self, rank, 0), base->arenas.weights, rank);
@@ -824,16 +1080,19 @@ static dpb_status averaging_load(void *comm)
 static dpb_status choose_partner(struct dpb_averaging *self, uint64_t round)
 {
     struct dpb_averaging other = *self;
-    const uint32_t rank = self->comm.base.args.rank, n = self->comm.base.args.n_workers;
+    const uint32_t rank = self->job.rank, n = self->job.n_workers;
     const uint32_t partner = self->rule.partner(self, round);
-    other.comm.base.args.rank = partner;
+    other.job.rank = partner;
     if (partner >= n || self->rule.partner(&other, round) != rank)
         return host->fail(
             DPB_FAILED,
             "struct dpb_averaging_rule: in round %llu the partner of rank %u is %u, whose "
             "partner is another one; partners name each other, or themselves",
             (unsigned long long)round, rank, partner);
-    self->peers = (struct dpb_rank_set){partner, 1};
+    const bool here = self->job.machines[partner] == self->job.machines[rank];
+    self->peers = (struct dpb_rank_set){dpb_across_local(&self->job, here ? partner : rank), 1};
+    if (self->across)
+        dpb_across_begin(self->across, self->peers, !here, partner, 1 + averaged_states(self));
     return DPB_OK;
 }
 
@@ -853,6 +1112,9 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     self->rate = step->learning_rate;
     self->anew = self->anew || self->restarts;
     self->peers = dpb_strategy_workers(&self->comm.base);
+    if (self->across)
+        dpb_across_begin(self->across, group_of(self), self->meets && !self->rule.partner,
+                         UINT32_MAX, 1 + averaged_states(self));
     if (self->meets && self->rule.partner)
         DPB_TRY(choose_partner(self, n / period - 1));
     dpb_difference_begin(comm, self->steps, self->meets);
@@ -867,9 +1129,9 @@ static dpb_status pass_fence(struct dpb_averaging *self)
     for (uint32_t rank = 0; rank < base->args.n_workers; rank++) {
         const struct dpb_wait what = {.step = base->step.step,
                                       .bucket = UINT64_MAX,
-                                      .peer = rank,
+                                      .peer = dpb_signals_rank(&base->signals, rank),
                                       .purpose = "the peer's part of the mean model"};
-        host->note("wait_peer", what.bucket, rank);
+        host->note("wait_peer", what.bucket, what.peer);
         DPB_TRY(host->flag->wait(fence_of(self, rank), self->fences, &what));
     }
     host->note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
@@ -897,7 +1159,10 @@ static void take_means(struct dpb_averaging *self)
 static dpb_status publish_mean(struct dpb_averaging *self)
 {
     DPB_TRY(pass_fence(self));
-    take_means(self);
+    if (self->across)
+        DPB_TRY(dpb_across_publish(self->across));
+    else
+        take_means(self);
     DPB_TRY(drain(self, MEETS));
     return pass_fence(self);
 }
@@ -905,7 +1170,7 @@ static dpb_status publish_mean(struct dpb_averaging *self)
 /* Whether all replicas hold the same weights, as they do where a mean of all was the last step. */
 static bool are_equal(const struct dpb_averaging *self)
 {
-    return self->comm.base.args.n_workers == 1 || self->steps == 0 ||
+    return self->job.n_workers == 1 || self->steps == 0 ||
            (takes_mean_of_all(&self->rule) && !self->rule.late &&
             (uint64_t)self->steps % self->rule.period == 0);
 }
@@ -947,10 +1212,10 @@ static dpb_status averaging_books(void *comm, struct dpb_books *books)
         add_book(books, outer_velocity_of(self, 0), type, part * rule->velocity_coefficient);
     }
     dpb_difference_books(comm, books);
-    if (rule->centre && rank == 0) {
+    if (rule->centre && self->job.rank == 0)
         add_book(books, model_of(self, 0), type, 1.0 - rule->centre_momentum);
+    if (rule->centre && (rank == 0 || self->across))
         add_book(books, velocity_of(self, 0), type, rule->centre_momentum);
-    }
     return DPB_OK;
 }
 
@@ -972,7 +1237,10 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
     if (self->rule.restart > 0)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"rate", DPB_FP64, true, 1, &self->rate};
-    if (self->rule.centre_momentum > 0)
+    if (self->rule.centre_momentum > 0 && self->across)
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){"velocity_slices", type, false, n, velocity_of(self, 0)};
+    else if (self->rule.centre_momentum > 0)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"velocity", type, true, n,
                                      self->comm.base.args.rank == 0 ? velocity_of(self, 0) : NULL};
@@ -1004,13 +1272,14 @@ const struct dpb_comm_ops dpb_averaging_ops = {.needs = averaging_needs,
                                                .publish = averaging_publish,
                                                .books = averaging_books,
                                                .state = averaging_state,
-                                               .close = dpb_device_strategy_close};
+                                               .close = averaging_close};
 
 const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *given,
-                                             const struct dpb_plugin *plugin,
+                                             const struct dpb_plugin *own,
                                              dpb_averaging_rule_of rule)
 {
     host = given;
     rule_of = rule;
+    plugin = dpb_tcp_add_options(given, own);
     return plugin;
 }

@@ -1,8 +1,8 @@
 /*
  * averaging.h - a strategy that is a rule by which replicas meet: local_sgd, diloco, gossip, easgd,
  * sma.
- * The workers of one machine train replicas of their own and draw them together every `period`
- * steps. Everything but the rule is here: the hooks, the contract and its books, the checkpoint.
+ * Workers train replicas of their own and draw them together every `period` steps. Everything but
+ * the rule is here: the hooks, the contract and its books, the checkpoint.
  *
  * In each step every worker updates its weights by its own gradients, each bucket as soon as its
  * gradients are final. In a step that meets, one of these follows, at once for each bucket:
@@ -27,6 +27,12 @@
  *
  * With a codec, or late, the mean of all weights is that of `start` and of exchanged differences
  * (difference.h), and each worker makes all new weights.
+ *
+ * On several machines the memory above is one machine's, and messages go between them (across.h):
+ * means are of the machine's workers first, then of the machines; each machine has a z, all with
+ * the same bits, and a worker keeps d of its own slices. `comm` is then the strategy of the
+ * machine's workers, which count from 0; `job` has all. Arenas are the host's, so with a GPU core
+ * copies gradients to the host and weights back.
  *
  * A worker's optimizer is its own: any rule works, and its state stays with the worker unless the
  * means are of states, too. Rules with norms of whole tensors (DPB_COMM_WHOLE) update all weights
@@ -58,6 +64,7 @@
 #include "dpbench/plugin.h"
 
 struct dpb_averaging;
+struct dpb_across;
 
 /* Options that a strategy may have. Options without a row in the strategy's table stay zero. */
 struct dpb_averaging_options {
@@ -97,8 +104,8 @@ struct dpb_averaging_rule {
     double restart;
     /* Mean: averages all arrays of the optimizer's state, too. */
     bool average_state;
-    /* Mean: returns this rank's one partner, for which it returns this rank; the own rank: no
-     * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
+    /* Mean: returns the one partner of rank self->job.rank, for which it returns this rank; the own
+     * rank: no meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
     uint32_t (*partner)(const struct dpb_averaging *self, uint64_t round);
     uint64_t seed; /* for `partner` */
     /* Mean of all workers: enqueues, by dpb_averaging_axpby alone, at most 6 operations that round.
@@ -115,12 +122,14 @@ typedef struct dpb_averaging_rule (*dpb_averaging_rule_of)(const void *options,
                                                            const struct dpb_comm_args *args);
 
 struct dpb_averaging {
-    struct dpb_device_strategy comm; /* first */
+    struct dpb_device_strategy comm; /* first; of this machine's workers */
+    struct dpb_comm_args job;        /* of all workers, as core gave it */
+    struct dpb_across *across;       /* NULL: on one machine */
     struct dpb_averaging_rule rule;
     /* Offsets into an inbox, in bytes. Each inbox begins with c, or copies of optimizer state. */
     uint64_t place_at;    /* in the inbox of each place's first worker: y */
-    uint64_t model_at;    /* in rank 0's: z or the published mean */
-    uint64_t velocity_at; /* in rank 0's: d */
+    uint64_t model_at;    /* in rank 0's: z or the published mean; on each machine */
+    uint64_t velocity_at; /* in rank 0's: d; on several machines in the own one, of own slices */
     uint64_t start_at;    /* in the own one: `start`, then `velocity`; of own slices, no codec */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */
     uint64_t fence_at;    /* bytes into each rank's scratch */
@@ -129,7 +138,7 @@ struct dpb_averaging {
     uint32_t fences;      /* that all workers have reached: two for each published mean */
     char place_name[24];  /* of y in a checkpoint */
     struct dpb_rank_set peers;
-    bool meets;    /* this step, with `peers`: all workers, or the partner */
+    bool meets;    /* this step, with `peers`: the machine's workers, the partner, or itself */
     bool restarts; /* in this step */
     bool anew;     /* replicas have restarted since the last meeting: y is z, or will be */
 };
@@ -150,7 +159,7 @@ const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
 #define DPB_AVERAGING_PLUGIN_WITH(CAPABILITIES, RULE, ...)                                \
     static const struct dpb_plugin averaging_plugin = {                                   \
         DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                                         \
-        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE | (CAPABILITIES), __VA_ARGS__}; \
+        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE | DPB_COMM_MULTI_NODE | (CAPABILITIES), __VA_ARGS__}; \
     const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)               \
     {                                                                                     \
         return dpb_averaging_entry(given, &averaging_plugin, RULE);                       \
