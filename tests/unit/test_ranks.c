@@ -709,7 +709,8 @@ TEST(test_differences)
                 make_codec(&codec, rows[i].name, rows[i].settings, options, sizeof options);
                 row.args.codec = &codec;
             }
-            run_beside_oracle(&row, n_workers % 2 == 0, n_workers, 0, n_workers % 2 == 1, false);
+            run_beside_oracle(&row, n_workers % 2 == 0, n_workers, 0, n_workers % 2 == 1, false,
+                              NULL);
         }
 }
 
