@@ -306,6 +306,7 @@ static int measure_and_deliver(struct measuring *m, const bool wanted[PARTS],
     json_object_set_new(m->document, "error", error ? dpb_json_string(error) : json_null());
     json_object_set_new(m->document, "warnings", dpb_warnings_collect(NULL));
     json_object_set_new(m->document, "machine", dpb_machine_describe());
+    dpb_links_series(m->document);
     return dpb_exit_code_first(
         dpb_stop_exit_code(status),
         dpb_document_deliver(m->document, arguments, "", "links", dpb_links_report_print));
@@ -372,7 +373,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, b
         } else if (strcmp(word, "--max") == 0) {
             DPB_TRY(parse_max(self, value_of(argc, argv, &i), limits));
         } else if (word[0] == '-') {
-            DPB_TRY(dpb_arguments_take_form(self, argc, argv, &i, arguments));
+            DPB_TRY(dpb_arguments_take_form(self, DPB_ACCEPTS_SERIES, argc, argv, &i, arguments));
         } else {
             DPB_TRY(take_word(self, word, wanted));
             any = true;
@@ -388,6 +389,25 @@ static bool stopped(void)
     return dpb_stop_signal != 0;
 }
 
+static int measure(const struct dpb_links_limits *limits, const bool wanted[PARTS],
+                   const struct dpb_arguments *arguments)
+{
+    struct measuring *m = calloc(1, sizeof *m);
+    if (m)
+        m->document = json_pack("{s:s}", "schema", "dpbench.links/1");
+    if (!m || !m->document) {
+        free(m);
+        return dpb_status_exit_code(dpb_fail(DPB_NO_MEMORY, "out of memory"));
+    }
+    m->limits = *limits;
+    limit_sizes(&m->limits);
+    int code = measure_and_deliver(m, wanted, arguments);
+    dpb_topology_close(m->topology);
+    json_decref(m->document);
+    free(m);
+    return code;
+}
+
 static int command_links(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments = {0};
@@ -399,21 +419,9 @@ static int command_links(const struct dpb_command *self, int argc, char **argv)
                                       .stopped = stopped};
     dpb_status status = parse(self, argc, argv, wanted, &limits, &arguments);
     DPB_THEN(status, dpb_result_probe(arguments.output, ""));
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    struct measuring *m = calloc(1, sizeof *m);
-    if (m)
-        m->document = json_pack("{s:s}", "schema", "dpbench.links/1");
-    if (!m || !m->document) {
-        free(m);
-        return dpb_status_exit_code(dpb_fail(DPB_NO_MEMORY, "out of memory"));
-    }
-    m->limits = limits;
-    limit_sizes(&m->limits);
-    int code = measure_and_deliver(m, wanted, &arguments);
-    dpb_topology_close(m->topology);
-    json_decref(m->document);
-    free(m);
+    const int code =
+        status == DPB_OK ? measure(&limits, wanted, &arguments) : dpb_status_exit_code(status);
+    dpb_arguments_release(&arguments);
     return code;
 }
 

@@ -35,6 +35,8 @@ struct dpb_links_limits {
 /* NaN: not measured. Latencies are in seconds. */
 struct dpb_links_value {
     double median, least, most;
+    double windows[DPB_LINKS_WINDOWS]; /* of each, in the order of time */
+    uint32_t n_windows;
 };
 
 static inline bool dpb_links_wanted(const struct dpb_links_limits *limits, uint64_t bytes)
@@ -55,9 +57,11 @@ typedef dpb_status (*dpb_links_work)(void *context, uint64_t times);
 /* The seconds of one repetition of the work. */
 dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work work, void *context,
                           struct dpb_links_value *seconds);
+/* The seconds of each of `n` equal parts of such work. */
+struct dpb_links_value dpb_links_share(const struct dpb_links_value *seconds, double n);
 /* The rate of `bytes` in these seconds. */
 struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes);
-/* The value of n >= 1 windows, in any order. */
+/* The value of 1 to DPB_LINKS_WINDOWS windows, in the order of time. */
 struct dpb_links_value dpb_links_value_of(const double *x, size_t n);
 struct dpb_links_value dpb_links_nothing(void);
 

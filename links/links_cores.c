@@ -85,9 +85,7 @@ static void latency_member(void *duel_, uint32_t member)
         return;
     }
     duel->status = dpb_links_time(duel->limits, ping, duel, &duel->value);
-    duel->value.median /= 2; /* there and back */
-    duel->value.least /= 2;
-    duel->value.most /= 2;
+    duel->value = dpb_links_share(&duel->value, 2); /* there and back */
     end(duel->shared);
 }
 

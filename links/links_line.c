@@ -115,8 +115,7 @@ dpb_status dpb_links_line_measure(const struct dpb_links_limits *limits,
         rate[i] = dpb_links_nothing();
     dpb_status status = time_size(limits, line, 1, &seconds);
     if (status == DPB_OK)
-        *latency =
-            (struct dpb_links_value){seconds.median / 2, seconds.least / 2, seconds.most / 2};
+        *latency = dpb_links_share(&seconds, 2);
     for (uint32_t i = 0; i < DPB_LINKS_SIZES && status == DPB_OK; i++) {
         const uint64_t bytes = dpb_links_size(i);
         if (!dpb_links_wanted(limits, bytes))

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "dpbench/host.h"
+#include "record/series.h"
 
 /* The point of the largest messages of a way; NULL: there is none. */
 static const json_t *largest_of(const json_t *way)
@@ -68,10 +70,15 @@ static void print_network(const json_t *network, FILE *out)
 
 /* ---- the document -------------------------------------------------------------------------- */
 
+/* `windows` goes into the series. */
 static json_t *value_to_json(const struct dpb_links_value *value)
 {
-    return json_pack("{s:o, s:o, s:o}", "median", dpb_json_real(value->median), "least",
-                     dpb_json_real(value->least), "most", dpb_json_real(value->most));
+    json_t *windows = json_array();
+    for (uint32_t i = 0; i < value->n_windows; i++)
+        json_array_append_new(windows, dpb_json_real(value->windows[i]));
+    return json_pack("{s:o, s:o, s:o, s:o}", "median", dpb_json_real(value->median), "least",
+                     dpb_json_real(value->least), "most", dpb_json_real(value->most), "windows",
+                     windows);
 }
 
 static json_t *latency_to_json(const struct dpb_links_value *value)
@@ -151,6 +158,73 @@ json_t *dpb_links_way_to_json(uint32_t from, uint32_t to, const struct dpb_links
 {
     return json_pack("{s:I, s:I, s:o, s:o}", "from", (json_int_t)from, "to", (json_int_t)to,
                      "latency_s", latency_to_json(latency), "rate", rates_to_json(rate));
+}
+
+/* ---- the series ---------------------------------------------------------------------------- */
+
+/* The member's name without its unit. */
+static json_t *key_with(const json_t *key, const char *what)
+{
+    json_t *made = json_copy((json_t *)(uintptr_t)key);
+    const size_t length = strlen(what) - (dpb_ends_on(what, "_s") ? strlen("_s") : 0);
+    json_object_set_new(made, "what", json_stringn(what, length));
+    return made;
+}
+
+/* Moves the windows of a value into the series. */
+static void add_value(json_t *document, json_t *key, const char *field, json_t *value)
+{
+    json_t *row = dpb_series_add(document, key);
+    json_object_set(json_object_get(row, "values"), field, json_object_get(value, "windows"));
+    json_object_del(value, "windows");
+}
+
+/* Adds the values that a member of a row has: a latency, or rates by size. */
+static void add_member(json_t *document, const json_t *key, const char *name, json_t *member)
+{
+    if (json_object_get(member, "windows"))
+        add_value(document, key_with(key, name), "latency_s", member);
+    dpb_each_item(json_is_array(member) ? member : NULL, i, point) {
+        json_t *value = json_object_get(point, "bytes_per_s");
+        json_t *sized = key_with(key, name);
+        json_object_set(sized, "size", json_object_get(point, "bytes"));
+        add_value(document, sized, "bytes_per_s", value);
+    }
+}
+
+/* A row's numbers and texts are its key. */
+static void add_row(json_t *document, const char *part, const char *plugin, json_t *row)
+{
+    json_t *key = json_pack("{s:s, s:s*}", "part", part, "plugin", plugin);
+    dpb_each_member(row, name, value)
+        if (json_is_integer(value) || json_is_string(value))
+            json_object_set(key, name, value);
+    dpb_each_member(row, name, member)
+        add_member(document, key, name, member);
+    json_decref(key);
+}
+
+void dpb_links_series(json_t *document)
+{
+    static const struct {
+        const char *part, *path;
+    } lists[] = {{"memory", "memory"},
+                 {"cores", "cores.latency"},
+                 {"cores", "cores.rate"},
+                 {"network", "network.ways"}};
+    json_object_set_new(document, "ended", dpb_json_time(time(NULL)));
+    json_object_set_new(document, "series", json_array());
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        dpb_each_item(dpb_json_at(document, lists[i].path), k, row)
+            add_row(document, lists[i].part, NULL, row);
+    add_row(document, "loopback", NULL, json_object_get(document, "loopback"));
+    dpb_each_item(json_object_get(document, "devices"), i, plugin) {
+        const char *name = dpb_json_text(plugin, "name", "?");
+        dpb_each_item(json_object_get(plugin, "host"), k, row)
+            add_row(document, "host", name, row);
+        dpb_each_item(json_object_get(plugin, "pairs"), k, row)
+            add_row(document, "pairs", name, row);
+    }
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */

@@ -22,6 +22,9 @@ json_t *dpb_links_pair_to_json(const struct dpb_links_pair *pair);
 json_t *dpb_links_way_to_json(uint32_t from, uint32_t to, const struct dpb_links_value *latency,
                               const struct dpb_links_value rate[DPB_LINKS_SIZES]);
 
+/* Adds `series` and `ended` to a document that has all its parts. */
+void dpb_links_series(json_t *document);
+
 /* For people, from the document alone. */
 void dpb_links_report_print(const json_t *document, FILE *out);
 

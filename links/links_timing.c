@@ -12,20 +12,33 @@
 
 struct dpb_links_value dpb_links_nothing(void)
 {
-    return (struct dpb_links_value){NAN, NAN, NAN};
+    return (struct dpb_links_value){.median = NAN, .least = NAN, .most = NAN};
+}
+
+struct dpb_links_value dpb_links_share(const struct dpb_links_value *seconds, double n)
+{
+    double shares[DPB_LINKS_WINDOWS];
+    for (uint32_t i = 0; i < seconds->n_windows; i++)
+        shares[i] = seconds->windows[i] / n;
+    return dpb_links_value_of(shares, seconds->n_windows);
 }
 
 struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes)
 {
-    return (struct dpb_links_value){bytes / seconds->median, bytes / seconds->most,
-                                    bytes / seconds->least};
+    double rates[DPB_LINKS_WINDOWS];
+    for (uint32_t i = 0; i < seconds->n_windows; i++)
+        rates[i] = bytes / seconds->windows[i];
+    return dpb_links_value_of(rates, seconds->n_windows);
 }
 
 struct dpb_links_value dpb_links_value_of(const double *x, size_t n)
 {
     struct dpb_stats stats;
     dpb_stats_of(x, n, &stats);
-    return (struct dpb_links_value){stats.median, stats.min, stats.max};
+    struct dpb_links_value value = {
+        .median = stats.median, .least = stats.min, .most = stats.max, .n_windows = (uint32_t)n};
+    memcpy(value.windows, x, n * sizeof *x);
+    return value;
 }
 
 static dpb_status time_once(const struct dpb_links_limits *limits, dpb_links_work work,

@@ -78,6 +78,8 @@ static int deliver(const struct dpb_experiment *experiment, const struct dpb_arg
                   "network", "launcher", arguments->party ? arguments->party->launcher : "local", //
                   "machines", machines_to_json(experiment, outcome->board),                       //
                   "ways", ways_to_json(experiment, outcome->board));
+    if (document)
+        dpb_links_series(document);
     return dpb_measured_deliver(document, outcome->exit_code, arguments, "", "links",
                                 dpb_links_report_print);
 }
@@ -100,6 +102,7 @@ static int run(struct dpb_arguments *arguments)
 
 int dpb_links_network(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT, NULL,
-                        argc, argv, run);
+    return dpb_together(
+        self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT | DPB_ACCEPTS_SERIES,
+        NULL, argc, argv, run);
 }

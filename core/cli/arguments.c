@@ -15,6 +15,7 @@
 #include "base/settings.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
+#include "record/demands.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
 
@@ -113,7 +114,7 @@ const char *dpb_missing_option(const char *word)
 
 int dpb_exit_code_first(int a, int b)
 {
-    static const int order[] = {2, 1, 3, 5, 4};
+    static const int order[] = {2, 1, 3, 5, 4, 6};
     if (a >= 128 || b >= 128) /* a signal's */
         return a >= 128 ? a : b;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
@@ -137,9 +138,22 @@ static dpb_status take_value(const struct dpb_command *command, int argc, char *
     return DPB_OK;
 }
 
-dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
-                                   struct dpb_arguments *arguments)
+static dpb_status take_demand(const struct dpb_command *command, int argc, char **argv, int *i,
+                              json_t **demands)
 {
+    const char *option = argv[*i];
+    if (*i + 1 >= argc)
+        return dpb_usage_error(command, "%s needs FIELD[@KEY=VALUE,...]=NUMBER", option);
+    return dpb_demand_parse(command->name, option, argv[++*i], demands);
+}
+
+dpb_status dpb_arguments_take_form(const struct dpb_command *command, unsigned accepts, int argc,
+                                   char **argv, int *i, struct dpb_arguments *arguments)
+{
+    const bool series = accepts & DPB_ACCEPTS_SERIES;
+    const bool lines = series && strcmp(argv[*i], "--jsonl") == 0;
+    if (series && (strcmp(argv[*i], "--least") == 0 || strcmp(argv[*i], "--most") == 0))
+        return take_demand(command, argc, argv, i, &arguments->demands);
     if (strcmp(argv[*i], "--output") == 0) {
         DPB_TRY(take_value(command, argc, argv, i, &arguments->output));
         if (strcmp(arguments->output, "-") == 0)
@@ -151,11 +165,13 @@ dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, 
     if (argv[*i][name] == '=')
         return dpb_usage_error(command, "'%s': an option and its value are two words: %.*s %s",
                                argv[*i], (int)name, argv[*i], argv[*i] + name + 1);
-    if (strcmp(argv[*i], "--json") != 0)
+    if (!lines && strcmp(argv[*i], "--json") != 0)
         return dpb_usage_error(command, "unknown option '%s'", argv[*i]);
-    if (arguments->json)
-        return dpb_usage_error(command, "--json is given twice");
-    arguments->json = true;
+    if (lines ? arguments->jsonl : arguments->json)
+        return dpb_usage_error(command, "%s is given twice", argv[*i]);
+    *(lines ? &arguments->jsonl : &arguments->json) = true;
+    if (arguments->json && arguments->jsonl)
+        return dpb_usage_error(command, "one form at a time: --json or --jsonl");
     return DPB_OK;
 }
 
@@ -174,7 +190,7 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
         return DPB_OK;
     }
     if (accepts & DPB_ACCEPTS_OUTPUT)
-        return dpb_arguments_take_form(command, argc, argv, i, arguments);
+        return dpb_arguments_take_form(command, accepts, argc, argv, i, arguments);
     return dpb_usage_error(command, "unknown option '%s'", option);
 }
 
@@ -335,6 +351,7 @@ void dpb_arguments_release(struct dpb_arguments *arguments)
     dpb_config_destroy(arguments->given);
     json_decref(arguments->document);
     json_decref(arguments->cell);
+    json_decref(arguments->demands);
     free(arguments->found);
     *arguments = (struct dpb_arguments){0};
 }

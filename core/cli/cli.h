@@ -109,13 +109,14 @@ const char *dpb_stop_error(dpb_status status); /* for the result; NULL: none */
 /* The argument of --threshold, "5" or "5%", as a share. */
 dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);
 
-/* The exit code if both apply: signals first, then 2, 1, 3, 5, 4, 0. */
+/* The exit code if both apply: signals first, then 2, 1, 3, 5, 4, 6, 0. */
 int dpb_exit_code_first(int a, int b);
 
 /* ---- arguments: NAME | -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] -------- */
 
 enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
                    DPB_ACCEPTS_CONFIG = 1, /* -c FILE or NAME, required */
+                   DPB_ACCEPTS_SERIES = 2, /* --jsonl, --least, --most */
                    DPB_ACCEPTS_OUTPUT = 4, /* --json, --output FILE */
                    DPB_CONFIG_OPTIONAL = 8 /* beside DPB_ACCEPTS_CONFIG: settings alone will do */
 };
@@ -126,7 +127,8 @@ struct dpb_arguments {
     const char *file;          /* -c FILE or RESULT.json; or `found` */
     char *found;               /* @owned: the file of an experiment that was named */
     const char *output;        /* NULL: a new file in run.results */
-    bool json;
+    bool json, jsonl;
+    json_t *demands;         /* @owned: record/demands.h; NULL: none */
     bool trust;              /* a rerun may write where its result says */
     bool resume;             /* only the missing runs of the sweep RESULT.json */
     json_t *document;        /* @owned: RESULT.json */
@@ -142,9 +144,9 @@ typedef dpb_status dpb_read_result(const char *path, struct dpb_arguments *argum
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts,
                                dpb_read_result *read, int argc, char **argv,
                                struct dpb_arguments *arguments);
-/* --json or --output FILE at argv[*i]; refuses any other option. */
-dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
-                                   struct dpb_arguments *arguments);
+/* --json or --output FILE at argv[*i], and those of DPB_ACCEPTS_SERIES; refuses others. */
+dpb_status dpb_arguments_take_form(const struct dpb_command *command, unsigned accepts, int argc,
+                                   char **argv, int *i, struct dpb_arguments *arguments);
 /* The files of a command line, for dpb_experiment_probe and dpb_outputs_apart: -c, --output. */
 enum { DPB_ARGUMENTS_FILES = 2 };
 void dpb_arguments_files(const struct dpb_arguments *arguments,
@@ -213,8 +215,8 @@ int dpb_data_measure(const struct dpb_arguments *arguments);
 typedef void dpb_print_document(const json_t *document, FILE *out);
 /* Prints a table, or JSON. */
 void dpb_document_print(const json_t *document, bool json, dpb_print_document *print);
-/* Writes the document to `output` or into `results`, and prints a table or JSON. Returns the exit
- * code. */
+/* Writes the document to `output` or into `results`, prints a table, JSON or JSON lines, and judges
+ * the demands unless the measurement failed. Returns the exit code. */
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print);
 /* Sets world.launcher of a document (NULL: none) of several parts; NULL: there is no other part. */

@@ -67,8 +67,9 @@ int dpb_data_measure(const struct dpb_arguments *arguments)
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments;
-    dpb_status status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
-                                            argc, argv, &arguments);
+    dpb_status status =
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT | DPB_ACCEPTS_SERIES,
+                            NULL, argc, argv, &arguments);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     const int code = dpb_sweep_wanted(arguments.config) ? dpb_program_become("sweep")

@@ -1,4 +1,5 @@
 /* cmd_help.c - `dpbench help`: prints the tables of commands, sections and plugins. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,10 +173,13 @@ static void print_arguments(const char *usage)
         {"PROFILE", "of an accelerator: a file of `dpbench profile`, or the name of one that came "
                     "with dpbench"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
-        {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
+        {"A.json B.json", "two documents of one command: runs, sweeps or directories of sweeps' "
+                          "runs, comm, data, links"},
         {"--markdown", "the table as Markdown"},
         {"--csv", "lines for a program: of rows, of runs, or of steps"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
+        {"--prometheus", "metrics of all rows in Prometheus' text format, for node_exporter's "
+                         "textfile collector"},
         {"--each", "one result after the other, not one table"},
         {"--pool FACT", "a fact of machines that separates no setups, as in machine.host"},
         {"--link", "RATE,LATENCY of a machine's connection, as in 10Gbit,50us; one or several"},
@@ -235,14 +239,21 @@ static void print_arguments(const char *usage)
          "a setting, in place of the file's or of the default; without VALUE the default"},
         {"--resume", "run only the missing runs of an interrupted or failed sweep"},
         {"--trust", "write where RESULT.json says; else beside it or below the working directory"},
+        {"--jsonl", "JSON lines on standard output, one for each row and repeat"},
+        {"--least", "each row with these keys must have FIELD at least NUMBER, as in "
+                    "bus_gb_per_s@size=64MiB=10GB/s: exit code 4 if its 95 % interval shows less, "
+                    "6 if undecided"},
+        {"--most", "at most NUMBER, likewise"},
         {"--json", "one JSON document on standard output instead of a table"},
         {"--output FILE",
          "write the document to FILE; without it only runs and sweeps write a file, a new one in "
          "run.results"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strstr(usage, rows[i].argument))
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *at = strstr(usage, rows[i].argument);
+        if (at && !isalpha((unsigned char)at[strlen(rows[i].argument)]))
             printf("      %-19s %s\n", rows[i].argument, rows[i].meaning);
+    }
 }
 
 static void help_command(struct help *help, const char *word)

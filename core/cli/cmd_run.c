@@ -88,5 +88,6 @@ static int run(struct dpb_arguments *arguments)
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL, argc, argv, run);
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT | DPB_ACCEPTS_SERIES, NULL,
+                        argc, argv, run);
 }

@@ -4,7 +4,9 @@
 #include "cli/cli.h"
 
 const struct dpb_command dpb_commands[] = {
-    {"run", "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"run",
+     "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE] "
+     "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...]",
      "run an experiment, or a sweep or search where the file has [sweep] or [tune]"},
     {"tune", "dpbench tune -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "search for the best setting along the axes in [tune], in each direction while it gains"},
@@ -15,16 +17,17 @@ const struct dpb_command dpb_commands[] = {
      "FILE]",
      "repeat the run of a result, or run the rest of a sweep"},
     {"report",
-     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--each] [--pool FACT] "
-     "RESULT.json...",
-     "print the table of a result again, one table of several, or a page with figures"},
+     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE | --jsonl | --prometheus] "
+     "[--each] [--pool FACT] RESULT.json...",
+     "print the table of a result again, one table of several, a page with figures, or metrics; "
+     "also of comm, data and links"},
     {"compare",
      "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
-     "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "
-     "more than PERCENT"},
+     "two runs, two sweeps, or two documents of comm, data or links: all that differs, then the "
+     "rates; exit code 4 where B is slower by more than PERCENT"},
     {"gate",
-     "dpbench gate --base OLD/dpbench -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--repeats N] "
-     "[--threshold PERCENT] [--json] [--output FILE]",
+     "dpbench gate [comm | data | links] --base OLD/dpbench -c FILE.ini | NAME "
+     "[SECTION.KEY=VALUE ...] [--repeats N] [--threshold PERCENT] [--json] [--output FILE]",
      "run an experiment with another build and with this one, in turns; exit code 4 where this one "
      "is slower by more than PERCENT"},
     {"eval",
@@ -41,15 +44,20 @@ const struct dpb_command dpb_commands[] = {
      "[--json]",
      "from a run of one worker or an accelerator's profile, the step of many, by strategy, link, "
      "bucket and batch"},
-    {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"data",
+     "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE] "
+     "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...]",
      "measure how fast the data of an experiment come, by data.threads; train nothing"},
-    {"comm", "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"comm",
+     "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE] "
+     "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...]",
      "measure an experiment's communicator alone, by size and by the model's buckets; train "
      "nothing"},
     {"links",
      "dpbench links [topology] [memory] [cores] [loopback] [devices] [--window TIME] "
-     "[--max SIZE] [--json] [--output FILE], or dpbench links network [-c FILE.ini | NAME] "
-     "[SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "[--max SIZE] [--json | --jsonl] [--output FILE] "
+     "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...], or dpbench links network "
+     "[-c FILE.ini | NAME] [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE]",
      "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
      "connected; by default all of it. network: between machines, under mpirun or srun"},
     {"hosts",

@@ -16,10 +16,12 @@
 #include "measure/journal.h"
 #include "plan/binding.h"
 #include "plan/fit.h"
+#include "record/demands.h"
 #include "record/invocation.h"
 #include "record/live.h"
 #include "record/result.h"
 #include "record/result_file.h"
+#include "record/series.h"
 #include "record/trace_file.h"
 #include "save/snapshot.h"
 
@@ -196,8 +198,17 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
     dpb_status status = dpb_result_write(document, arguments->output, results, run_name, written);
     if (status == DPB_OK && written[0] != '\0')
         dpb_log(DPB_LOG_INFO, "result: %s", written);
-    dpb_document_print(document, arguments->json, print);
-    return dpb_status_exit_code(status);
+    dpb_stdout_back();
+    if (arguments->jsonl)
+        dpb_series_lines(document, stdout);
+    else
+        dpb_document_print(document, arguments->json, print);
+    const int code = dpb_status_exit_code(status);
+    if (!arguments->demands || !dpb_json_is(document, "status", "ok"))
+        return code;
+    fflush(stdout);
+    return dpb_exit_code_first(
+        code, dpb_status_exit_code(dpb_demands_judge(arguments->demands, document)));
 }
 
 void dpb_document_set_launcher(json_t *document, const struct dpb_party *party)

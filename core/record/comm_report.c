@@ -15,6 +15,7 @@
 #include "record/invocation.h"
 #include "record/load_report.h"
 #include "record/result.h"
+#include "record/series.h"
 
 struct maker {
     const struct dpb_experiment *experiment;
@@ -44,8 +45,8 @@ static double time_of(const struct maker *maker, uint32_t point, uint64_t i)
     return (double)(maker->journals[0]->by_memory ? ended_ns - began_ns : longest_ns) / 1e3;
 }
 
-/* The times that all workers have, rising; how many. */
-static size_t sort_times(const struct maker *maker, uint32_t point)
+/* The times that all workers have; how many. */
+static size_t find_times(const struct maker *maker, uint32_t point)
 {
     uint64_t n = UINT64_MAX;
     for (uint32_t rank = 0; rank < maker->experiment->n_workers; rank++) {
@@ -54,7 +55,6 @@ static size_t sort_times(const struct maker *maker, uint32_t point)
     }
     for (uint64_t i = 0; i < n; i++)
         maker->times_us[i] = time_of(maker, point, i);
-    dpb_sort(maker->times_us, n);
     return n;
 }
 
@@ -73,20 +73,59 @@ static json_t *times_to_json(const double *times_us, size_t n)
     return json;
 }
 
+static void add_median(void *medians_, size_t batch, const double *x, size_t n)
+{
+    double *medians = medians_, *sorted = malloc(n * sizeof *sorted);
+    medians[batch] = NAN;
+    if (!sorted)
+        return;
+    memcpy(sorted, x, n * sizeof *sorted);
+    dpb_sort(sorted, n);
+    medians[batch] = dpb_quantile_of_sorted(sorted, n, 0.5);
+    free(sorted);
+}
+
+/* As the fields of these names of the point. */
+static void rates_of(double time_us, const struct maker *maker, const struct dpb_comm_point *point,
+                     double *algorithm, double *bus)
+{
+    const double n = maker->experiment->n_workers;
+    *algorithm = (double)point->bytes / (time_us * 1e3);
+    *bus = n > 1 ? *algorithm * 2 * (n - 1) / n : NAN;
+}
+
+/* From the times in their order. */
+static void add_series(const struct maker *maker, const struct dpb_comm_point *point, size_t n,
+                       json_t *document)
+{
+    double times_us[DPB_SERIES_REPEATS] = {0}, algorithm[DPB_SERIES_REPEATS] = {0};
+    double bus[DPB_SERIES_REPEATS] = {0};
+    json_t *key = json_pack("{s:I, s:s*}", "size", (json_int_t)point->bytes, "model",
+                            point->model ? maker->experiment->settings.model.name : NULL);
+    json_t *row = dpb_series_add(document, key);
+    n = dpb_series_batches(maker->times_us, n, add_median, times_us);
+    for (size_t i = 0; i < n; i++)
+        rates_of(times_us[i], maker, point, &algorithm[i], &bus[i]);
+    dpb_series_set(row, "time_us", times_us, n);
+    dpb_series_set(row, "algorithm_gb_per_s", algorithm, n);
+    if (maker->experiment->n_workers > 1)
+        dpb_series_set(row, "bus_gb_per_s", bus, n);
+}
+
 static json_t *point_to_json(const struct maker *maker, uint32_t at,
-                             const struct dpb_comm_point *point)
+                             const struct dpb_comm_point *point, json_t *document)
 {
     const struct dpb_experiment *experiment = maker->experiment;
     const struct dpb_comm_record *first = &maker->journals[0]->records[at];
     uint64_t n_wrong = 0, n_exchanges = first->n_exchanges;
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++)
         n_wrong += maker->journals[rank]->records[at].n_wrong;
-    size_t n = sort_times(maker, at);
+    size_t n = find_times(maker, at);
+    add_series(maker, point, n, document);
+    dpb_sort(maker->times_us, n);
     double median_us = n > 0 ? dpb_quantile_of_sorted(maker->times_us, n, 0.5) : NAN;
-    double algorithm = (double)point->bytes / (median_us * 1e3);
-    double bus = experiment->n_workers > 1
-                     ? algorithm * 2 * (experiment->n_workers - 1) / experiment->n_workers
-                     : NAN;
+    double algorithm, bus;
+    rates_of(median_us, maker, point, &algorithm, &bus);
     return json_pack("{s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:b}", "model",
                      point->model ? json_string(experiment->settings.model.name) : json_null(), //
                      "bytes", (json_int_t)point->bytes,                                         //
@@ -102,8 +141,8 @@ static json_t *point_to_json(const struct maker *maker, uint32_t at,
                      "in_place", first->in_place);
 }
 
-/* Those that were begun. */
-static json_t *points_to_json(const struct maker *maker)
+/* Adds points[] and series[]: of those that were begun. */
+static void add_points(const struct maker *maker, json_t *document)
 {
     struct dpb_comm_point points[DPB_COMM_POINTS];
     uint32_t n = 0;
@@ -112,8 +151,8 @@ static json_t *points_to_json(const struct maker *maker)
         n = 0;
     for (uint32_t i = 0; i < n; i++)
         if (maker->journals[0]->records[i].n_exchanges > 0)
-            json_array_append_new(list, point_to_json(maker, i, &points[i]));
-    return list;
+            json_array_append_new(list, point_to_json(maker, i, &points[i], document));
+    json_object_set_new(document, "points", list);
 }
 
 static json_t *make_document(const struct maker *maker, struct dpb_board *board, dpb_status status,
@@ -128,11 +167,12 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
     json_t *gpus = dpb_gpus_to_json(board);
     dpb_load_warn(load, warnings);
     dpb_gpus_warn(gpus, warnings);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o, s:o}",                                           //
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:[], s:[], s:o, s:o, "
+                     "s:o, s:o, s:o, s:o, s:o}",                            //
                      "schema", "dpbench.comm/1",                            //
                      "status", dpb_result_status(status),                   //
                      "name", experiment->settings.run.name,                 //
+                     "ended", dpb_json_time(time(NULL)),                    //
                      "error", error ? dpb_json_string(error) : json_null(), //
                      "warnings", warnings,                                  //
                      "world",
@@ -140,7 +180,7 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
                      "strategy", dpb_result_strategy(experiment, "synchronous"),                 //
                      "bucket_bytes", (json_int_t)experiment->settings.comm.bucket,               //
                      "barrier", barrier,                                                         //
-                     "points", points_to_json(maker),                                            //
+                     "points", "series",                                                         //
                      "gpus", gpus,                                                               //
                      "ranks", dpb_facts_of_ranks(board),                                         //
                      "load", dpb_load_to_json(load),                                             //
@@ -164,6 +204,8 @@ json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb
     maker.times_us = malloc(capacity * sizeof *maker.times_us);
     json_t *document =
         maker.journals && maker.times_us ? make_document(&maker, board, status, error) : NULL;
+    if (document)
+        add_points(&maker, document);
     free(maker.times_us);
     free(maker.journals);
     return document;

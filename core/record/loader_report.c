@@ -10,6 +10,7 @@
 #include "record/facts.h"
 #include "record/invocation.h"
 #include "record/result.h"
+#include "record/series.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 
@@ -74,6 +75,26 @@ static json_t *point_to_json(const struct dpb_loader *loader, const struct dpb_l
     return json;
 }
 
+static void add_series(const struct dpb_loader_point *point, bool counted, json_t *document)
+{
+    double samples[DPB_LOADER_WINDOWS] = {0}, read[DPB_LOADER_WINDOWS] = {0};
+    double decoded[DPB_LOADER_WINDOWS] = {0};
+    json_t *row =
+        dpb_series_add(document, json_pack("{s:I}", "threads", (json_int_t)point->threads));
+    for (uint32_t i = 0; i < point->n_windows; i++) {
+        const struct dpb_loader_window *window = &point->windows[i];
+        const double s = (double)window->ns * 1e-9;
+        samples[i] = (double)window->samples / s;
+        read[i] = (double)window->counts.bytes_read / s;
+        decoded[i] = (double)window->counts.bytes_decoded / s;
+    }
+    dpb_series_set(row, "samples_per_s", samples, point->n_windows);
+    if (!counted)
+        return;
+    dpb_series_set(row, "bytes_read_per_s", read, point->n_windows);
+    dpb_series_set(row, "bytes_decoded_per_s", decoded, point->n_windows);
+}
+
 static json_t *source_to_json(const struct dpb_experiment *experiment, int64_t open_ns)
 {
     const struct dpb_sample_format *format = &experiment->data_info.format;
@@ -101,19 +122,24 @@ json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns,
         json_array_append_new(points, point_to_json(loader, &loader->points[i], counted));
     if (dpb_cores_available(&n_cores) != DPB_OK)
         n_cores = 0;
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", //
-                     "schema", "dpbench.data/1",                                     //
-                     "status", dpb_result_status(status),                            //
-                     "name", experiment->settings.run.name,                          //
-                     "error", error ? dpb_json_string(error) : json_null(),          //
-                     "warnings", dpb_warnings_collect(NULL),                         //
-                     "data", source_to_json(experiment, open_ns),                    //
-                     "batch", (json_int_t)experiment->batch,                         //
-                     "cores", (json_int_t)n_cores,                                   //
-                     "points", points,                                               //
-                     "config", dpb_experiment_effective(experiment),                 //
-                     "versions", dpb_result_versions(experiment),                    //
-                     "machine", dpb_machine_describe());
+    json_t *document =
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:[], s:o, s:o, s:o}", //
+                  "schema", "dpbench.data/1",                                                //
+                  "status", dpb_result_status(status),                                       //
+                  "name", experiment->settings.run.name,                                     //
+                  "ended", dpb_json_time(time(NULL)),                                        //
+                  "error", error ? dpb_json_string(error) : json_null(),                     //
+                  "warnings", dpb_warnings_collect(NULL),                                    //
+                  "data", source_to_json(experiment, open_ns),                               //
+                  "batch", (json_int_t)experiment->batch,                                    //
+                  "cores", (json_int_t)n_cores,                                              //
+                  "points", points, "series",                                                //
+                  "config", dpb_experiment_effective(experiment),                            //
+                  "versions", dpb_result_versions(experiment),                               //
+                  "machine", dpb_machine_describe());
+    for (uint32_t i = 0; document && i < loader->n_points; i++)
+        add_series(&loader->points[i], counted, document);
+    return document;
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 
 #include "record/gpus_report.h"
 #include "record/result_private.h"
+#include "record/series.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -564,6 +565,8 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
     if (dpb_summary_make(&args, &maker.summary) != DPB_OK)
         return NULL;
     json_t *document = make_document(&maker, status, error);
+    if (document)
+        dpb_series_of_run(document);
     dpb_summary_release(&maker.summary);
     return document;
 }

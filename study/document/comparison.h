@@ -17,22 +17,12 @@
 #include <stddef.h>
 
 #include "base/stats.h"
+#include "record/estimate.h"
 
-/* A mean of logarithms and its standard error; NaN: not known. */
-struct dpb_estimate {
-    double mean, error, freedom; /* degrees of freedom */
-    size_t n;                    /* repeats */
-    bool of_steps;               /* the error is that of the steps of one repeat */
-};
-
-/* The mean of independent values; those that are not finite are left out. */
-void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate);
 /* The logarithm of a run's rate, samples / mean(t), from its step times, which may depend on their
  * predecessors: the error is that of a circular block bootstrap with infinitely many resamples. */
 void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
                            struct dpb_estimate *estimate);
-/* The 95 % interval of exp(mean). */
-void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high);
 
 enum dpb_shown { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLOWER };
 

@@ -32,7 +32,12 @@ static json_t *load(const char *path, json_error_t *error)
     return read;
 }
 
-static dpb_status read_file(const char *path, json_t **document)
+static const char of_runs[] = "dpbench.result/1 or dpbench.sweep/1";
+static const char measured[] = "dpbench.result/1, dpbench.sweep/1, dpbench.comm/1, dpbench.data/1 "
+                               "or dpbench.links/1";
+
+/* `schemas`: those of the documents that will do. */
+static dpb_status read_file(const char *path, const char *schemas, json_t **document)
 {
     json_error_t error;
     json_t *read = load(path, &error);
@@ -40,14 +45,18 @@ static dpb_status read_file(const char *path, json_t **document)
         return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
                         error.line > 0 ? " (is it a result of dpbench?)" : "");
     const char *schema = dpb_json_text(read, "schema", "missing");
-    if (strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0) {
+    const bool old = !dpb_result_is(read) && !json_object_get(read, "series");
+    const bool known = dpb_begins_with(schema, "dpbench.") &&
+                       dpb_text_lists(schemas, ", ", schema, strlen(schema));
+    if (known && !old) {
         *document = read;
         return DPB_OK;
     }
-    dpb_status status = dpb_fail(DPB_USAGE,
-                                 "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; "
-                                 "give a file that dpbench wrote",
-                                 path, schema);
+    dpb_status status =
+        known ? dpb_fail(DPB_USAGE, "%s: has no series: an older dpbench wrote it; measure again",
+                         path)
+              : dpb_fail(DPB_USAGE, "%s: schema is %s, wanted %s; give a file that dpbench wrote",
+                         path, schema, schemas);
     json_decref(read);
     return status;
 }
@@ -58,7 +67,7 @@ static dpb_status read_kept(const char *directory, json_t *document)
     for (size_t number = 1; dpb_result_kept(directory, number, path) && access(path, F_OK) == 0;
          number++) {
         json_t *run = NULL;
-        DPB_TRY(read_file(path, &run));
+        DPB_TRY(read_file(path, of_runs, &run));
         json_array_append_new(json_object_get(document, "runs"), run);
     }
     return DPB_OK;
@@ -71,17 +80,17 @@ static void finish_kept(json_t *document)
     dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
 }
 
-dpb_status dpb_result_read(const char *path, json_t **document)
+static dpb_status read_any(const char *path, const char *schemas, json_t **document)
 {
     char first[PATH_MAX];
     struct stat info;
     json_t *read = NULL;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return read_file(path, document);
+        return read_file(path, schemas, document);
     if (!dpb_result_kept(path, 0, first) || access(first, F_OK) != 0)
         return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
                         path);
-    DPB_TRY(read_file(first, &read));
+    DPB_TRY(read_file(first, of_runs, &read));
     dpb_status status = read_kept(path, read);
     if (status != DPB_OK) {
         json_decref(read);
@@ -92,10 +101,26 @@ dpb_status dpb_result_read(const char *path, json_t **document)
     return DPB_OK;
 }
 
-dpb_status dpb_result_read_printable(const char *path, json_t **document)
+dpb_status dpb_result_read(const char *path, json_t **document)
+{
+    return read_any(path, of_runs, document);
+}
+
+dpb_status dpb_measured_read(const char *path, json_t **document)
+{
+    return read_any(path, measured, document);
+}
+
+bool dpb_result_is(const json_t *document)
+{
+    const char *schema = dpb_json_text(document, "schema", "");
+    return strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0;
+}
+
+dpb_status dpb_measured_read_printable(const char *path, json_t **document)
 {
     json_t *read = NULL;
-    DPB_TRY(dpb_result_read(path, &read));
+    DPB_TRY(dpb_measured_read(path, &read));
     *document = dpb_json_printable(read);
     json_decref(read);
     return dpb_allocated(*document);

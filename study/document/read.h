@@ -6,6 +6,7 @@
 #define DPB_STUDY_DOCUMENT_READ_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "dpbench/status.h"
 
@@ -13,8 +14,13 @@
  * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.
  * *document is @owned. */
 dpb_status dpb_result_read(const char *path, json_t **document);
-/* The same for people: dpb_json_printable. */
-dpb_status dpb_result_read_printable(const char *path, json_t **document);
+/* The same of any document with series (record/series.h): also schema dpbench.comm/1, dpbench.data/1
+ * and dpbench.links/1, which DPB_USAGE refuses where they are older and have no series. */
+dpb_status dpb_measured_read(const char *path, json_t **document);
+/* Whether the document is a run's or a sweep's, which have more than series. */
+bool dpb_result_is(const json_t *document);
+/* dpb_measured_read for people: dpb_json_printable. */
+dpb_status dpb_measured_read_printable(const char *path, json_t **document);
 /* Whether it is the good result of one worker whose step is that of a synchronous one; else
  * DPB_USAGE, with what is missing. `who` needs it, for the message: "predict needs". */
 dpb_status dpb_result_of_one_worker(const json_t *result, const char *path, const char *who);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "record/facts.h"
+#include "record/series.h"
 #include "study/document/cross_check.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
@@ -96,6 +97,21 @@ static void set_status(dpb_status status, json_t *document)
                                          json_array_size(runs), first));
 }
 
+/* The rates of the repeats by cell. */
+static void make_series(json_t *document)
+{
+    json_object_set_new(document, "series", json_array());
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
+        const json_t *workers = json_object_get(row, "workers");
+        json_t *key = json_pack("{s:O, s:O*}", "strategy", json_object_get(row, "strategy"),
+                                "workers", json_is_integer(workers) ? workers : NULL);
+        json_object_update(key, json_object_get(row, "cell"));
+        json_t *made = dpb_series_add(document, key);
+        json_object_set(json_object_get(made, "values"), "samples_per_s",
+                        json_object_get(row, "rates"));
+    }
+}
+
 void dpb_sweep_finish(dpb_status status, json_t *document)
 {
     json_t *warnings = json_object_get(document, "warnings");
@@ -106,4 +122,5 @@ void dpb_sweep_finish(dpb_status status, json_t *document)
     warn_of_cores(document, warnings);
     dpb_cross_check_warn(document, warnings);
     set_status(status, document);
+    make_series(document);
 }

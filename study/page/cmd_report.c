@@ -12,10 +12,12 @@
 #include "cli/cli.h"
 #include "record/result.h"
 #include "record/result_file.h"
+#include "record/series.h"
 #include "study/document/read.h"
 #include "study/page/page.h"
 #include "study/table/forms.h"
 #include "study/table/merge.h"
+#include "study/table/series_forms.h"
 #include "study/table/sweep_print.h"
 
 /* The words of a `dpbench report`. */
@@ -25,6 +27,7 @@ struct request {
     dpb_print_document *form;
     const char *page, *pool;
     bool each; /* one after the other, not merged */
+    bool prometheus, jsonl;
 };
 
 /* A run has a table and lines for a program, but no rows. */
@@ -58,14 +61,35 @@ static dpb_status print_named(const struct request *request, int i, json_t *docu
     return print(request, request->paths[i], document);
 }
 
+/* Documents as one table, CSV, metrics or lines of their series. */
+static dpb_status show_series(const struct request *request, const struct dpb_compared *documents,
+                              size_t n)
+{
+    if (request->prometheus)
+        return dpb_series_prometheus(documents, n, stdout);
+    for (size_t i = 0; i < n && request->jsonl; i++)
+        dpb_series_lines(documents[i].document, stdout);
+    if (request->jsonl)
+        return DPB_OK;
+    if (request->page || request->pool || (request->form && request->form != dpb_sweep_csv))
+        return dpb_fail(DPB_USAGE, "--html, --markdown, --csv=runs, --csv=steps and --pool are for "
+                                   "runs and sweeps; documents of comm, data and links have "
+                                   "a table, --csv, --jsonl and --prometheus");
+    (request->form ? dpb_series_csv : dpb_series_print)(documents, n, stdout);
+    return DPB_OK;
+}
+
 /* Prints all, or adds all to a page. One document after the other: a long run takes much memory. */
 static dpb_status show_each(const struct request *request, struct dpb_page *page)
 {
     dpb_status status = DPB_OK;
     for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *document = NULL;
-        DPB_TRY(dpb_result_read_printable(request->paths[i], &document));
-        if (page)
+        DPB_TRY(dpb_measured_read_printable(request->paths[i], &document));
+        const struct dpb_compared one = {request->paths[i], document};
+        if (!dpb_result_is(document))
+            status = show_series(request, &one, 1);
+        else if (page)
             dpb_page_add(page, request->paths[i], document);
         else
             status = print_named(request, i, document);
@@ -74,19 +98,26 @@ static dpb_status show_each(const struct request *request, struct dpb_page *page
     return status;
 }
 
-/* The documents of all paths as one. */
+/* Merges the documents of all paths into one, or, where one of them is no run and no sweep, or a
+ * form of series is asked for, shows their series: *document is NULL then. Names of metrics and
+ * lines are not for people. */
 static dpb_status merge(const struct request *request, json_t **document)
 {
     struct dpb_compared *results = calloc((size_t)request->n + 1, sizeof *results);
     json_t *documents = json_array();
+    bool series = request->prometheus || request->jsonl;
+    dpb_status (*read_one)(const char *, json_t **) =
+        series ? dpb_measured_read : dpb_measured_read_printable;
     dpb_status status = dpb_allocated(results && documents);
     for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *read = NULL;
-        status = dpb_result_read_printable(request->paths[i], &read);
+        status = read_one(request->paths[i], &read);
         json_array_append_new(documents, read);
         results[i] = (struct dpb_compared){request->paths[i], read};
+        series |= status == DPB_OK && !dpb_result_is(read);
     }
-    DPB_THEN(status, dpb_merge(results, (size_t)request->n, request->pool, document));
+    DPB_THEN(status, series ? show_series(request, results, (size_t)request->n)
+                            : dpb_merge(results, (size_t)request->n, request->pool, document));
     json_decref(documents);
     free(results);
     return status;
@@ -97,6 +128,8 @@ static dpb_status show_merged(const struct request *request, struct dpb_page *pa
 {
     json_t *document = NULL;
     DPB_TRY(merge(request, &document));
+    if (!document)
+        return DPB_OK;
     if (page)
         dpb_page_add(page, "all results", document);
     else
@@ -151,8 +184,10 @@ static dpb_status check(const struct dpb_command *self, const struct request *re
 {
     if (request->n == 0)
         return dpb_usage_error(self, "which results? give their files");
-    if (request->page && request->form)
-        return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
+    if ((request->page != NULL) + (request->form != NULL) + request->prometheus + request->jsonl >
+        1)
+        return dpb_usage_error(
+            self, "one form at a time: --html, --markdown, --csv, --jsonl or --prometheus");
     for (int i = 0; i < request->n; i++) {
         const struct dpb_named_file files[] = {{"--html", request->page, true},
                                                {"the result", request->paths[i], false}};
@@ -178,6 +213,10 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             request->pool = i + 1 < argc ? argv[++i] : "";
             if (!dpb_begins_with(request->pool, "machine."))
                 return dpb_usage_error(self, "--pool takes a fact of machines, as in machine.host");
+        } else if (strcmp(argv[i], "--prometheus") == 0) {
+            request->prometheus = true;
+        } else if (strcmp(argv[i], "--jsonl") == 0) {
+            request->jsonl = true;
         } else if (strcmp(argv[i], "--each") == 0) {
             request->each = true;
         } else if (argv[i][0] == '-') {
@@ -194,9 +233,10 @@ static int command_report(const struct dpb_command *self, int argc, char **argv)
     struct request request = {.paths = calloc((size_t)argc + 1, sizeof *request.paths)};
     dpb_status status = dpb_allocated(request.paths);
     DPB_THEN(status, parse(self, argc, argv, &request));
-    DPB_THEN(status, request.page                     ? write_page(&request)
-                     : request.n == 1 || request.each ? show_each(&request, NULL)
-                                                      : show_merged(&request, NULL));
+    const bool each = (request.n == 1 || request.each) && !request.prometheus && !request.jsonl;
+    DPB_THEN(status, request.page ? write_page(&request)
+                     : each       ? show_each(&request, NULL)
+                                  : show_merged(&request, NULL));
     free(request.paths);
     return dpb_status_exit_code(status);
 }

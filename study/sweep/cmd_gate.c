@@ -1,5 +1,6 @@
 /* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
- * sweep once, with the other build and with this one by turns, and compares repeat by repeat. */
+ * sweep once, with the other build and with this one by turns, and compares repeat by repeat.
+ * `dpbench gate comm`, `data` and `links` run that command instead, and compare its series. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,8 +14,10 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/signals.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "record/result_file.h"
+#include "record/series.h"
 #include "study/document/rows.h"
 #include "study/sweep/child.h"
 #include "study/sweep/sweep.h"
@@ -24,7 +27,7 @@
 enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
 
 struct gate {
-    const char *base;
+    const char *base, *command; /* "comm"; NULL: run */
     int64_t repeats;
     double threshold; /* a share; NaN: not given */
     char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
@@ -42,7 +45,9 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
     gate->words[gate->n_words++] = argv[0];
     for (int i = 1; i < argc; i++) {
         char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--base") == 0) {
+        if (i == 1 && dpb_text_lists("comm data links", " ", argv[i], strlen(argv[i]))) {
+            gate->command = argv[i];
+        } else if (strcmp(argv[i], "--base") == 0) {
             gate->base = value;
             i++;
         } else if (strcmp(argv[i], "--threshold") == 0) {
@@ -74,7 +79,7 @@ static const char **words_of(const struct gate *gate)
     if (!words)
         return NULL;
     words[n++] = "dpbench";
-    words[n++] = "run";
+    words[n++] = gate->command ? gate->command : "run";
     for (int i = 1; i < gate->n_words; i++) {
         if (strcmp(gate->words[i], "--output") == 0)
             i++; /* the gate's own */
@@ -82,7 +87,8 @@ static const char **words_of(const struct gate *gate)
             words[n++] = gate->words[i];
     }
     words[n++] = "--json";
-    words[n++] = "run.results=";
+    if (!gate->command)
+        words[n++] = "run.results=";
     if (gate->is_sweep) {
         words[n++] = "sweep.repeats=1";
         words[n++] = "sweep.accuracy=0";
@@ -117,6 +123,95 @@ static dpb_status run_once(const char *program, const struct gate *gate, int *co
     dpb_child_release(&end);
     free((void *)words);
     return status;
+}
+
+/* ---- turns of a command that has series ------------------------------------------------------ */
+
+/* The turns of a build as one document, whose repeats are the turns. */
+struct turns {
+    json_t *document; /* @owned; NULL: no turn yet */
+    size_t n;
+};
+
+static json_t *row_of(json_t *document, json_t *key)
+{
+    json_t *row = dpb_json_find(json_object_get(document, "series"), "key", key);
+    return row ? row : dpb_series_add(document, json_incref(key));
+}
+
+/* Appends the mean of each field as the value of repeat `repeat`; those before it that it lacks
+ * have none. */
+static void add_turn(struct turns *turns, const json_t *made, uint32_t repeat)
+{
+    if (!turns->document) {
+        turns->document = json_copy((json_t *)(uintptr_t)made);
+        json_object_set_new(turns->document, "series", json_array());
+    }
+    dpb_each_item(json_object_get(made, "series"), i, one) {
+        json_t *values =
+            json_object_get(row_of(turns->document, json_object_get(one, "key")), "values");
+        dpb_each_member(json_object_get(one, "values"), field, unused) {
+            (void)unused;
+            struct dpb_estimate estimate;
+            size_t n;
+            double *x = dpb_series_values(one, field, &n);
+            dpb_series_estimate(x, n, &estimate);
+            free(x);
+            if (!json_object_get(values, field))
+                json_object_set_new(values, field, json_array());
+            json_t *list = json_object_get(values, field);
+            while (json_array_size(list) < repeat)
+                json_array_append_new(list, json_null());
+            json_array_append_new(list, dpb_json_real(exp(estimate.mean)));
+        }
+    }
+    turns->n++;
+}
+
+/* A build. Turns that nobody disturbed, if there are two, count alone. */
+struct series_side {
+    const char *name, *program;
+    struct turns clean, all;
+};
+
+static dpb_status take_series_turn(struct gate *gate, uint32_t repeat, struct series_side *side,
+                                   int *code)
+{
+    json_t *made = NULL;
+    bool disturbed = true;
+    for (int i = 0; disturbed && i <= RETRIES; i++) {
+        json_decref(made);
+        DPB_TRY(run_once(side->program, gate, code, &made));
+        if (!json_object_get(made, "series")) {
+            const bool ended = made != NULL;
+            json_decref(made);
+            return ended ? dpb_fail(DPB_USAGE,
+                                    "%s: %s is of a time when `dpbench %s` had no series; gate it "
+                                    "by `dpbench run`",
+                                    side->name, side->program, gate->command)
+                         : dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name,
+                                    side->program, *code);
+        }
+        disturbed = dpb_json_true(made, "load.disturbed");
+        dpb_log(DPB_LOG_INFO, "[%u/%lld] %s%s", repeat + 1, (long long)gate->repeats, side->name,
+                disturbed ? ": disturbed" : "");
+    }
+    add_turn(&side->all, made, repeat);
+    if (!disturbed)
+        add_turn(&side->clean, made, repeat);
+    json_decref(made);
+    return DPB_OK;
+}
+
+/* The document that counts. @borrowed. */
+static json_t *series_of(struct series_side *side)
+{
+    json_t *load = json_object_get(side->all.document, "load");
+    if (side->clean.n >= 2)
+        return side->clean.document;
+    if (side->clean.n < side->all.n)
+        json_object_set_new(load, "disturbed", json_true());
+    return side->all.document;
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -180,12 +275,13 @@ static dpb_status take_turns(struct gate *gate, const struct dpb_sweep *sweep, s
 }
 
 static dpb_status compare(const struct gate *gate, const struct dpb_arguments *arguments,
-                          const struct side sides[2], int *code)
+                          const json_t *base, const char *program, const json_t *document,
+                          int *code)
 {
     char here[PATH_MAX];
-    const char *own = realpath(sides[1].program, here);
-    const struct dpb_compared a = {sides[0].program, sides[0].document};
-    const struct dpb_compared b = {own ? own : sides[1].program, sides[1].document};
+    const char *own = realpath(program, here);
+    const struct dpb_compared a = {gate->base, base};
+    const struct dpb_compared b = {own ? own : program, document};
     const struct dpb_compare_how how = {.threshold = gate->threshold, .paired = true};
     json_t *comparison = NULL;
     bool regression = false;
@@ -230,10 +326,44 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
         status = dpb_allocated(sides[i].document);
     }
     DPB_THEN(status, take_turns(gate, sweep, sides, code));
-    DPB_THEN(status, compare(gate, arguments, sides, code));
+    DPB_THEN(status, compare(gate, arguments, sides[0].document, own, sides[1].document, code));
     json_decref(sides[0].document);
     json_decref(sides[1].document);
     dpb_sweep_destroy(sweep);
+    return status;
+}
+
+/* The words but the form of this command's own document are the measuring command's, which checks
+ * them. */
+static dpb_status parse_form(const struct dpb_command *self, const struct gate *gate,
+                             struct dpb_arguments *arguments)
+{
+    for (int i = 1; i < gate->n_words; i++)
+        if (strcmp(gate->words[i], "--json") == 0 || strcmp(gate->words[i], "--output") == 0)
+            DPB_TRY(dpb_arguments_take_form(self, 0, gate->n_words, gate->words, &i, arguments));
+    return dpb_result_probe(arguments->output, "");
+}
+
+static dpb_status gate_series(const struct dpb_command *self, struct gate *gate,
+                              struct dpb_arguments *arguments, int *code)
+{
+    char own[PATH_MAX];
+    struct series_side sides[2] = {{.name = "base", .program = gate->base},
+                                   {.name = "this", .program = own}};
+    DPB_TRY(parse_form(self, gate, arguments));
+    DPB_TRY(dpb_program_itself(own));
+    struct dpb_signals both; /* they wait for the next run */
+    dpb_signals_hold(&both, 0, 0);
+    dpb_status status = DPB_OK;
+    for (uint32_t repeat = 0; repeat < gate->repeats && status == DPB_OK; repeat++)
+        for (uint32_t turn = 0; turn < 2; turn++)
+            DPB_THEN(status, take_series_turn(gate, repeat, &sides[(repeat + turn) % 2], code));
+    DPB_THEN(status,
+             compare(gate, arguments, series_of(&sides[0]), own, series_of(&sides[1]), code));
+    for (size_t i = 0; i < 2; i++) {
+        json_decref(sides[i].clean.document);
+        json_decref(sides[i].all.document);
+    }
     return status;
 }
 
@@ -243,9 +373,13 @@ static int command_gate(const struct dpb_command *self, int argc, char **argv)
     struct dpb_arguments arguments = {0};
     int code = 0;
     dpb_status status = parse(self, argc, argv, &gate);
-    DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
-                                         gate.n_words, gate.words, &arguments));
-    DPB_THEN(status, run_gate(&gate, &arguments, &code));
+    if (gate.command) {
+        DPB_THEN(status, gate_series(self, &gate, &arguments, &code));
+    } else {
+        DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
+                                             gate.n_words, gate.words, &arguments));
+        DPB_THEN(status, run_gate(&gate, &arguments, &code));
+    }
     if (status != DPB_OK && code == 0)
         code = dpb_status_exit_code(status);
     dpb_arguments_release(&arguments);

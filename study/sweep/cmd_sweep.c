@@ -67,7 +67,8 @@ static int with_arguments(const struct dpb_command *self, unsigned accepts, int 
 
 static int command_run(const struct dpb_command *self, int argc, char **argv)
 {
-    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, run);
+    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT | DPB_ACCEPTS_SERIES, argc,
+                          argv, run);
 }
 
 static int command_check(const struct dpb_command *self, int argc, char **argv)
@@ -77,7 +78,8 @@ static int command_check(const struct dpb_command *self, int argc, char **argv)
 
 static int command_data(const struct dpb_command *self, int argc, char **argv)
 {
-    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, data);
+    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT | DPB_ACCEPTS_SERIES, argc,
+                          argv, data);
 }
 
 int main(int argc, char **argv)

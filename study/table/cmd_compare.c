@@ -57,8 +57,8 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
 static dpb_status compare(const struct request *request, bool *regression)
 {
     json_t *documents[2] = {NULL, NULL}, *comparison = NULL;
-    dpb_status status = dpb_result_read_printable(request->files[0], &documents[0]);
-    DPB_THEN(status, dpb_result_read_printable(request->files[1], &documents[1]));
+    dpb_status status = dpb_measured_read_printable(request->files[0], &documents[0]);
+    DPB_THEN(status, dpb_measured_read_printable(request->files[1], &documents[1]));
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};

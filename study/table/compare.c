@@ -2,11 +2,13 @@
 #include "study/table/compare.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "record/series.h"
 #include "study/document/rates.h"
 #include "study/document/read.h"
 #include "study/document/setup.h"
@@ -138,6 +140,24 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
                      (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired));
 }
 
+/* The row of a comparison, but for its cell and its target; takes both sides. */
+static json_t *conclude(const struct dpb_comparison *c, json_t *json_a, json_t *json_b,
+                        const char *apart, double threshold)
+{
+    char verdict[64];
+    const bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
+                          json_array_size(json_object_get(json_b, "doubts")) > 0 || apart;
+    const bool is_measured = c->outcome != DPB_NOT_MEASURED;
+    const bool slower = is_measured && !doubtful && c->high < 1 && c->ratio < 1 - threshold;
+    dpb_comparison_text(c, verdict, sizeof verdict);
+    if (is_measured && doubtful)
+        snprintf(verdict, sizeof verdict, "no conclusion");
+    return json_pack("{s:n, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:b}", "cell", "a", json_a,
+                     "b", json_b, "ratio", dpb_json_real(c->ratio), "low", dpb_json_real(c->low),
+                     "high", dpb_json_real(c->high), "verdict", verdict, "apart", apart, "of_steps",
+                     c->of_steps, "regression", slower || (!is_measured && isfinite(threshold)));
+}
+
 /* A comparison of two runs (rows NULL), or of two rows of one cell. */
 static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                       const struct dpb_compare_how *how)
@@ -145,7 +165,6 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
     double threshold = how->threshold, margin = threshold > 0 ? threshold : DPB_MARGIN;
     struct dpb_estimate of_a, of_b;
     struct dpb_comparison c;
-    char verdict[64];
     dpb_rates_estimate(a, row_a, &of_a);
     dpb_rates_estimate(b, row_b, &of_b);
     if (how->paired)
@@ -154,20 +173,11 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
         dpb_compare_apart(&of_a, &of_b, margin, &c);
     json_t *json_a = side_of_row(a, row_a, &of_a, how->paired);
     json_t *json_b = side_of_row(b, row_b, &of_b, how->paired);
-    bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
-                    json_array_size(json_object_get(json_b, "doubts")) > 0;
     const char *apart = dpb_rates_apart(row_a ? row_a : a, row_b ? row_b : b);
-    doubtful |= apart != NULL;
-    bool measured = c.outcome != DPB_NOT_MEASURED;
-    bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
-    dpb_comparison_text(&c, verdict, sizeof verdict);
-    if (measured && doubtful)
-        snprintf(verdict, sizeof verdict, "no conclusion");
-    return json_pack("{s:O?, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:b}", "cell",
-                     json_object_get(row_a, "cell"), "a", json_a, "b", json_b, "ratio",
-                     dpb_json_real(c.ratio), "low", dpb_json_real(c.low), "high",
-                     dpb_json_real(c.high), "verdict", verdict, "apart", apart, "of_steps",
-                     c.of_steps, "regression", slower || (!measured && isfinite(threshold)));
+    json_t *made = conclude(&c, json_a, json_b, apart, threshold);
+    if (row_a)
+        json_object_set(made, "cell", json_object_get(row_a, "cell"));
+    return made;
 }
 
 /* ---- time to accuracy ---------------------------------------------------------------------- */
@@ -238,15 +248,97 @@ static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, 
     return json;
 }
 
+/* ---- series -------------------------------------------------------------------------------- */
+
+/* One side of a field, and the logarithms of its repeats as rates: of a time, of 1 / time. @owned;
+ * *n: their number. */
+static double *rates_of(const json_t *row, const struct dpb_series_field *field, size_t *n)
+{
+    double *x = dpb_series_values(row, field->name, n);
+    for (size_t i = 0; i < *n; i++)
+        x[i] = field->kind == DPB_SERIES_TIME ? -log(x[i]) : log(x[i]);
+    return x;
+}
+
+static json_t *side_of_field(const json_t *document, const json_t *row,
+                             const struct dpb_series_field *field, bool paired)
+{
+    struct dpb_estimate estimate;
+    double low, high;
+    size_t n;
+    double *x = dpb_series_values(row, field->name, &n);
+    dpb_series_estimate(x, n, &estimate);
+    dpb_estimate_interval(&estimate, &low, &high);
+    free(x);
+    return json_pack("{s:o, s:o, s:o, s:I, s:o}", "value", dpb_json_real(exp(estimate.mean)), "low",
+                     dpb_json_real(low), "high", dpb_json_real(high), "repeats", (json_int_t)n,
+                     "doubts", doubts_of(document, paired));
+}
+
+/* Of repeats that were taken by turns, or of two documents. */
+static void compare_fields(const json_t *row_a, const json_t *row_b,
+                           const struct dpb_series_field *field, const struct dpb_compare_how *how,
+                           double margin, struct dpb_comparison *c)
+{
+    struct dpb_estimate of_a, of_b;
+    size_t n_a, n_b;
+    double *a = rates_of(row_a, field, &n_a), *b = rates_of(row_b, field, &n_b);
+    dpb_estimate_of(a, n_a, &of_a);
+    dpb_estimate_of(b, n_b, &of_b);
+    const size_t n = n_a < n_b ? n_a : n_b;
+    for (size_t i = 0; how->paired && i < n; i++)
+        b[i] -= a[i];
+    if (how->paired)
+        dpb_estimate_of(b, n, &of_b);
+    if (how->paired)
+        dpb_compare_paired(&of_b, margin, c);
+    else
+        dpb_compare_apart(&of_a, &of_b, margin, c);
+    free(a);
+    free(b);
+}
+
+static void add_field(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                      const struct dpb_series_field *field, const struct dpb_compare_how *how,
+                      json_t *list)
+{
+    struct dpb_comparison c;
+    const double threshold = how->threshold;
+    compare_fields(row_a, row_b, field, how, threshold > 0 ? threshold : DPB_MARGIN, &c);
+    json_t *json_a = side_of_field(a, row_a, field, how->paired);
+    json_t *json_b = side_of_field(b, row_b, field, how->paired);
+    json_t *made = conclude(&c, json_a, json_b, NULL, threshold);
+    json_object_set(made, "cell", json_object_get(row_a, "key"));
+    json_object_set_new(made, "field", json_string(field->name));
+    json_object_set_new(made, "to_target", json_null());
+    json_array_append_new(list, made);
+}
+
+/* Rows of both documents with the same key, field by field. */
+static void add_series(const json_t *a, const json_t *b, const struct dpb_compare_how *how,
+                       json_t *list)
+{
+    dpb_each_item(json_object_get(a, "series"), i, row) {
+        const json_t *other =
+            dpb_json_find(json_object_get(b, "series"), "key", json_object_get(row, "key"));
+        for (const struct dpb_series_field *field = dpb_series_fields; field->name; field++)
+            if (json_object_get(json_object_get(row, "values"), field->name) &&
+                json_object_get(json_object_get(other, "values"), field->name))
+                add_field(a, row, b, other, field, how, list);
+    }
+}
+
 /* ---- cells --------------------------------------------------------------------------------- */
 
 /* The cells that only `document` has. @owned. */
 static json_t *cells_without(const json_t *document, const json_t *other)
 {
+    const bool is_result = dpb_result_is(document);
+    const char *rows = is_result ? "rows" : "series", *key = is_result ? "cell" : "key";
     json_t *cells = json_array();
-    dpb_each_item(json_object_get(document, "rows"), i, row) {
-        json_t *cell = json_object_get(row, "cell");
-        if (!dpb_json_find(json_object_get(other, "rows"), "cell", cell))
+    dpb_each_item(json_object_get(document, rows), i, row) {
+        json_t *cell = json_object_get(row, key);
+        if (!dpb_json_find(json_object_get(other, rows), key, cell))
             json_array_append(cells, cell);
     }
     return cells;
@@ -270,7 +362,9 @@ static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_c
         if (other)
             add_pair(a, row, b, other, how, result);
     }
-    if (!rows)
+    if (!dpb_result_is(a))
+        add_series(a, b, how, result);
+    else if (!rows)
         add_pair(a, NULL, b, NULL, how, result);
     return result;
 }
@@ -284,8 +378,9 @@ static json_t *side_of(const struct dpb_compared *side)
                      dpb_json_number(side->document, "timing.steps");
     return json_pack("{s:o, s:o, s:o, s:o, s:O?}", "file", dpb_json_string(side->file), "name",
                      dpb_json_string(dpb_json_text(side->document, "name", "?")), "started",
-                     dpb_json_string(dpb_json_text(side->document, "started", "?")), "step_ns",
-                     dpb_json_real(step_ns), "breakdown_ns", breakdown);
+                     dpb_json_string(dpb_json_text(side->document, "started",
+                                                   dpb_json_text(side->document, "ended", "?"))),
+                     "step_ns", dpb_json_real(step_ns), "breakdown_ns", breakdown);
 }
 
 static dpb_status require_same(const json_t *differences, const char *same)
@@ -307,7 +402,9 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
     const char *same = how->same;
     const json_t *schema = json_object_get(a->document, "schema");
     if (!json_equal(schema, json_object_get(b->document, "schema")))
-        return dpb_fail(DPB_USAGE, "%s is %s and %s is %s: compare two runs, or two sweeps",
+        return dpb_fail(DPB_USAGE,
+                        "%s is %s and %s is %s: compare two runs, two sweeps, or two documents of "
+                        "one command",
                         a->file, dpb_json_text(a->document, "schema", "?"), b->file,
                         dpb_json_text(b->document, "schema", "?"));
     json_t *rows = compare_rows(a->document, b->document, how);

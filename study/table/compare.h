@@ -17,7 +17,7 @@
 
 struct dpb_compared {
     const char *file;       /* as the user named it */
-    const json_t *document; /* @borrowed: dpbench.result/1 or dpbench.sweep/1 */
+    const json_t *document; /* @borrowed: any that dpb_measured_read reads */
 };
 
 struct dpb_compare_how {
@@ -31,8 +31,9 @@ enum { DPB_COMPARE_TARGETS = 3 };
 extern const char *const dpb_compare_targets[DPB_COMPARE_TARGETS];
 
 /* *regression: a cell of B is shown to be slower, by more than the threshold, or one of the two has
- * no rate. DPB_USAGE: one is a run and the other a sweep, they have no common cell, or they differ
- * in a part that must be the same. *document is @owned. */
+ * no rate. Documents of comm, data and links are compared by the rows and fields of their
+ * series; of times the ratio is that of 1 / time. DPB_USAGE: the documents are of two kinds, they
+ * have no common cell, or they differ in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
                             const struct dpb_compare_how *how, json_t **document, bool *regression);
 /* compare_print.c: for people. */

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "record/series.h"
 #include "record/summary.h"
 #include "study/document/rates.h"
 #include "study/table/compare.h"
@@ -31,20 +32,26 @@ static void print_differences(const json_t *document, FILE *out)
         fprintf(out, "  %zu settings differ: rates do not tell which of them it was\n", n_settings);
 }
 
-static void label_of(const json_t *cell, char label[LABEL])
+/* "comm.name=shm", of a series "size=65536 bus_gb_per_s". */
+static void label_of(const json_t *cell, const json_t *row, char label[LABEL])
 {
-    struct dpb_text text = dpb_text_in(label, LABEL);
-    dpb_each_member(cell, key, value)
-        dpb_text_item(&text, " ", "%s=%s", key, dpb_json_text(value, "", "?"));
-    if (text.length == 0)
-        dpb_text_add(&text, "run");
+    const char *field = dpb_json_text(row, "field", NULL);
+    dpb_series_key_text(cell, label, LABEL);
+    const size_t length = strlen(label);
+    if (field)
+        snprintf(label + length, LABEL - length, "%s%s", length > 0 ? " " : "", field);
+    else if (length == 0)
+        snprintf(label, LABEL, "run");
 }
 
 static void print_rate(const json_t *rate, FILE *out)
 {
+    const double of_field = dpb_json_number(rate, "value");
     double value = dpb_json_number(rate, "samples_per_s");
     char text[32] = "-";
-    if (isfinite(value))
+    if (isfinite(of_field))
+        snprintf(text, sizeof text, "%.5g", of_field);
+    else if (isfinite(value))
         snprintf(text, sizeof text, "%.*f", value < 1000 ? 1 : 0, value);
     fprintf(out, "  %11s", text);
 }
@@ -70,7 +77,7 @@ static int width_of_labels(const json_t *rows)
     char label[LABEL];
     int width = 4;
     dpb_each_item(rows, i, row) {
-        label_of(json_object_get(row, "cell"), label);
+        label_of(json_object_get(row, "cell"), row, label);
         width = (int)strlen(label) > width ? (int)strlen(label) : width;
     }
     return width;
@@ -91,7 +98,7 @@ static void print_of_what(const json_t *rows, FILE *out)
     bool repeated = false;
     dpb_each_item(rows, i, row)
         repeated |= dpb_json_number(row, "a.repeats") > 1 || dpb_json_number(row, "b.repeats") > 1;
-    if (repeated)
+    if (repeated && !json_object_get(json_array_get(rows, 0), "field"))
         fputs("samples/s: median of the repeats; B / A: ratio of their means, by logarithms\n",
               out);
 }
@@ -101,11 +108,13 @@ static void print_rows(const json_t *document, FILE *out)
     const json_t *rows = json_object_get(document, "rows");
     const int width = width_of_labels(rows);
     char label[LABEL], ratio[64];
-    fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "cell", "A samples/s", "B samples/s",
-            "B / A [95 % interval]");
+    const bool series = json_object_get(json_array_get(rows, 0), "field") != NULL;
+    fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, series ? "row" : "cell",
+            series ? "A" : "A samples/s", series ? "B" : "B samples/s",
+            series ? "B / A as rates [95 % interval]" : "B / A [95 % interval]");
     dpb_each_item(rows, i, row) {
         ratio_of(row, ratio, sizeof ratio);
-        label_of(json_object_get(row, "cell"), label);
+        label_of(json_object_get(row, "cell"), row, label);
         fprintf(out, "%-*s", width, label);
         print_rate(json_object_get(row, "a"), out);
         print_rate(json_object_get(row, "b"), out);
@@ -147,7 +156,7 @@ static void print_targets(const json_t *document, FILE *out)
             fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "to target", "A seconds", "B seconds",
                     "B / A [95 % interval]");
         titled = true;
-        label_of(json_object_get(row, "cell"), label);
+        label_of(json_object_get(row, "cell"), NULL, label);
         fprintf(out, "%-*s", width, label);
         print_seconds(json_object_get(target, "a"), out);
         print_seconds(json_object_get(target, "b"), out);
@@ -164,7 +173,7 @@ static void print_only(const json_t *document, const char *key, const char *side
 {
     char label[LABEL];
     dpb_each_item(json_object_get(document, key), i, cell) {
-        label_of(cell, label);
+        label_of(cell, NULL, label);
         fprintf(out, "%s: only %s has it\n", label, side);
     }
 }

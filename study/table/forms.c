@@ -128,8 +128,7 @@ static void print_record(const json_t *columns, const json_t *record, FILE *out)
     fputc('\n', out);
 }
 
-/* A line for each of the objects, behind a line of the paths to their scalars. */
-static void print_objects(const json_t *objects, FILE *out)
+void dpb_objects_csv(const json_t *objects, FILE *out)
 {
     json_t *columns = json_object(), *records = json_array();
     dpb_each_item(objects, i, object) {
@@ -147,7 +146,7 @@ static void print_objects(const json_t *objects, FILE *out)
 
 void dpb_sweep_csv(const json_t *document, FILE *out)
 {
-    print_objects(json_object_get(document, "rows"), out);
+    dpb_objects_csv(json_object_get(document, "rows"), out);
 }
 
 void dpb_runs_csv(const json_t *document, FILE *out)
@@ -162,7 +161,7 @@ void dpb_runs_csv(const json_t *document, FILE *out)
             json_object_set(measured, parts[p], json_object_get(run, parts[p]));
         json_array_append_new(runs, measured);
     }
-    print_objects(runs, out);
+    dpb_objects_csv(runs, out);
     json_decref(runs);
 }
 

@@ -10,6 +10,8 @@
 
 /* Both tables of dpb_sweep_print, and the notes below them as a list. */
 void dpb_sweep_markdown(const json_t *document, FILE *out);
+/* A line for each of the objects, behind a line of the paths to their scalars. */
+void dpb_objects_csv(const json_t *objects, FILE *out);
 /* rows[], a line each, by RFC 4180 but for the line's end, a line feed. The columns are the fields
  * of rows[] by their paths, as in `to_target.seconds.mean`; lists are left out, null is empty. */
 void dpb_sweep_csv(const json_t *document, FILE *out);

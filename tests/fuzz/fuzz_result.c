@@ -82,7 +82,7 @@ static void show(const char *path)
 {
     json_t *document = NULL, *comparison = NULL;
     bool regression = true;
-    if (dpb_result_read_printable(path, &document) != DPB_OK)
+    if (dpb_measured_read_printable(path, &document) != DPB_OK)
         return;
     FILE *out = fopen("/dev/null", "we");
     FUZZ_CHECK(out != NULL);

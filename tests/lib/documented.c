@@ -43,8 +43,8 @@ static bool has_name(const char *text, const char *name)
 
 static bool is_foreign(const char *name)
 {
-    static const char *const foreign[] = {"config", "environment", "plugins",
-                                          "axes",   "over",        "cell"};
+    static const char *const foreign[] = {"config", "environment", "plugins", "axes",
+                                          "over",   "cell",        "key"};
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
         if (strcmp(name, foreign[i]) == 0)
             return true;

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 /* Fails the test at the first name of a field that docs/results.md does not have in backquotes.
- * Names below `config`, `environment`, `plugins`, `axes` and `cell` are not looked at. */
+ * Names below `config`, `environment`, `plugins`, `axes`, `cell` and `key` are not looked at. */
 void expect_documented(const json_t *document);
 /* The same, of another page. */
 void expect_documented_in(const json_t *document, const char *path);

@@ -154,7 +154,8 @@ class Documents(unittest.TestCase):
 
     def test_another_field_is_refused(self):
         """In each object but those whose members have names of the user's or the plugins'."""
-        free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths"}
+        free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths", "key",
+                "values"}
         for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "network", "fitted",
                      "accelerator"):
             document = self.documents[name]

@@ -24,7 +24,8 @@
     X(NO_MEMORY, 1, "out of memory")               \
     X(IO, 1, "input or output failed")             \
     X(PEER, 1, "another process of the job ended") \
-    X(INTERRUPTED, 130, "interrupted")
+    X(INTERRUPTED, 130, "interrupted")             \
+    X(NOT_DECIDED, 6, "threshold not decided")
 
 typedef enum dpb_status {
 #define DPB_STATUS_ENUM(name, exit_code, text) DPB_##name,
