@@ -12,6 +12,8 @@
 
 static const char *const modes[] = {"train", "forward", "evaluate", "comm", "network", NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
+const char *const dpb_collective_names[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                            "broadcast",  "all_to_all",     NULL};
 static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
@@ -267,6 +269,9 @@ static const struct dpb_option comm_test_rows[] = {
     {"barrier", DPB_OPT_CHOICE, NULL, "auto", 0, 0, barriers, AT(comm_test.barrier),
      "before a timed exchange: flags in shared memory, or an exchange; auto: memory within a "
      "machine"},
+    {"operation", DPB_OPT_CHOICE, NULL, "all_reduce", 0, 0, dpb_collective_names,
+     AT(comm_test.operation),
+     "another collective than that of training, where the strategy has it"},
     {"codecs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(comm_test.codecs),
      "of a strategy that carries codecs: their rates on this machine, and where they pay"},
     {0},

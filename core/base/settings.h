@@ -142,12 +142,14 @@ struct dpb_settings {
         const char *sizes;
         uint64_t min_bytes, max_bytes;
         int64_t step_factor, iterations, warmup_iterations, seconds_ns;
-        int barrier; /* dpb_barrier */
+        int barrier;   /* dpb_barrier */
+        int operation; /* dpb_collective */
         bool codecs;
     } comm_test;
 };
 
-extern const char *const dpb_optimizer_names[]; /* by kind; ended by NULL */
+extern const char *const dpb_collective_names[]; /* by dpb_collective; ended by NULL */
+extern const char *const dpb_optimizer_names[];  /* by kind; ended by NULL */
 /* The update rules that have optimizer.KEY, as "sgd, lars"; NULL: all. */
 const char *dpb_optimizer_owners(const char *key);
 bool dpb_optimizer_has(const char *name, const char *key);

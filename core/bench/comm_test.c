@@ -114,6 +114,71 @@ static void name_point(const struct comm_test *test, char *text, size_t size)
         snprintf(text, size, "%llu bytes", (unsigned long long)point->bytes);
 }
 
+/* ---- what an exchange must leave ------------------------------------------------------------ */
+
+static dpb_collective operation_of(const struct comm_test *test)
+{
+    return (dpb_collective)test->exchange.experiment->settings.comm_test.operation;
+}
+
+/* Slice q of the n elements of a bucket that begins at `begin` (collectives.h). */
+static struct dpb_range slice_of(const struct comm_test *test, uint64_t begin, uint64_t n,
+                                 uint32_t q)
+{
+    const uint64_t length = n / n_workers_of(test);
+    return (struct dpb_range){begin + q * length, begin + (q + 1) * length};
+}
+
+/* Adds the wrong elements of a part that lies at element `place` of the result. `first` names the
+ * element of the pattern. */
+static void add_wrong(const struct comm_test *test, dpb_dtype type, const void *result,
+                      uint64_t place, const struct dpb_pattern_part *part, uint64_t *n_wrong,
+                      struct dpb_pattern_wrong *first)
+{
+    struct dpb_pattern_wrong one;
+    const char *at = (const char *)result + place * dpb_dtype_size(type);
+    const uint64_t n = dpb_pattern_check_part(type, at, part, &test->pattern, &one);
+    if (n > 0 && *n_wrong == 0)
+        *first = one;
+    *n_wrong += n;
+}
+
+/* A bucket after an operation that has slices. */
+static void check_bucket(const struct comm_test *test, dpb_dtype type, const void *result,
+                         uint64_t begin, uint64_t n, uint64_t *n_wrong,
+                         struct dpb_pattern_wrong *first)
+{
+    const dpb_collective operation = operation_of(test);
+    const struct dpb_range own = slice_of(test, begin, n, dpb_world.rank);
+    for (uint32_t q = 0; q < n_workers_of(test); q++) {
+        const struct dpb_range slice = slice_of(test, begin, n, q);
+        struct dpb_pattern_part part = {slice.begin, slice.end, q, 1};
+        if (operation == DPB_REDUCE_SCATTER && q != dpb_world.rank)
+            continue;
+        if (operation == DPB_REDUCE_SCATTER)
+            part = (struct dpb_pattern_part){own.begin, own.end, 0, n_workers_of(test)};
+        if (operation == DPB_BROADCAST)
+            part.first_rank = 0;
+        if (operation == DPB_ALL_TO_ALL)
+            part = (struct dpb_pattern_part){own.begin, own.end, q, 1};
+        add_wrong(test, type, result, slice.begin, &part, n_wrong, first);
+    }
+}
+
+static uint64_t check_result(const struct comm_test *test, dpb_dtype type, const void *result,
+                             struct dpb_pattern_wrong *first)
+{
+    const uint64_t n = test->exchange.layout.n_elements;
+    const uint64_t bucket = test->exchange.arenas.bucket_elements;
+    uint64_t n_wrong = 0;
+    if (operation_of(test) == DPB_ALL_REDUCE)
+        return dpb_pattern_check(type, result, n, &test->pattern, first);
+    for (uint64_t begin = 0; begin < n; begin += bucket)
+        check_bucket(test, type, result, begin, n - begin < bucket ? n - begin : bucket, &n_wrong,
+                     first);
+    return n_wrong;
+}
+
 /* Every element of this worker's result; the first wrong one of all is the message. */
 static dpb_status check(struct comm_test *test)
 {
@@ -128,18 +193,19 @@ static dpb_status check(struct comm_test *test)
     DPB_TRY(dpb_arena_look(exchange,
                            record->in_place ? exchange->arenas.gradients : exchange->arenas.weights,
                            dpb_arena_bytes(exchange, type), &sums));
-    uint64_t n_wrong =
-        dpb_pattern_check(type, sums, exchange->layout.n_elements, &test->pattern, &first);
+    uint64_t n_wrong = check_result(test, type, sums, &first);
     record->n_exchanges++;
     if (n_wrong > 0 && record->n_wrong == 0) {
         name_point(test, what, sizeof what);
         dpb_fail(DPB_VERIFICATION,
                  "comm '%s', %s, exchange %llu: %s is %.9g on rank %u, "
-                 "wanted %.9g; the strategy does not compute the sum",
+                 "wanted %.9g; the strategy does not compute the %s",
                  exchange->experiment->settings.comm.name, what,
                  (unsigned long long)exchange->n_begun - 1,
                  dpb_element_name(exchange, first.element, name), first.got, dpb_world.rank,
-                 first.wanted);
+                 first.wanted,
+                 operation_of(test) == DPB_ALL_REDUCE ? "sum"
+                                                      : dpb_collective_names[operation_of(test)]);
     }
     record->n_wrong += n_wrong;
     return DPB_OK;
@@ -170,7 +236,8 @@ static dpb_status checksum_of_gradients(struct dpb_exchange *exchange, uint64_t 
 static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     const struct dpb_comm_journal *journal = test->journal;
-    bool chained = !journal->by_memory && journal->records[test->point].in_place;
+    bool chained = !journal->by_memory && journal->records[test->point].in_place &&
+                   operation_of(test) == DPB_ALL_REDUCE;
     DPB_TRY(fill(test));
     test->pattern.factor = chained ? n_workers_of(test) : 1.0;
     DPB_TRY(journal->by_memory ? meet(test) : exchange_once(test, sample));
@@ -188,6 +255,12 @@ static dpb_status settle_place(struct comm_test *test)
     uint64_t n_in_place, n_spoilt, before, after;
     DPB_TRY(fill(test));
     test->pattern.factor = 1.0;
+    if (operation_of(test) != DPB_ALL_REDUCE) {
+        record->in_place = operation_of(test) != DPB_ALL_TO_ALL;
+        test->spoilt = true;
+        DPB_TRY(exchange_once(test, &untimed));
+        return check(test);
+    }
     DPB_TRY(checksum_of_gradients(&test->exchange, &before));
     DPB_TRY(exchange_once(test, &untimed));
     DPB_TRY(checksum_of_gradients(&test->exchange, &after));

@@ -17,7 +17,9 @@ static dpb_status add(const struct dpb_experiment *experiment, const char *key, 
                       struct dpb_comm_point *points, uint32_t *n)
 {
     size_t element = dpb_dtype_size(experiment->gradient_type);
-    uint64_t n_elements = bytes < element ? 1 : bytes / element;
+    const bool sliced = experiment->settings.comm_test.operation != DPB_ALL_REDUCE;
+    const uint64_t slices = sliced ? experiment->n_workers : 1; /* collectives.h: equal slices */
+    uint64_t n_elements = bytes < element * slices ? slices : bytes / element / slices * slices;
     if (*n > 0 && points[*n - 1].n_elements == n_elements)
         return DPB_OK; /* sizes below an element are one */
     if (*n + 1 >= DPB_COMM_POINTS)
@@ -80,7 +82,8 @@ dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
     *n = 0;
     if (strcmp(sizes, "none") != 0)
         DPB_TRY(sizes[0] ? add_list(experiment, points, n) : add_range(experiment, points, n));
-    if (dpb_config_get(experiment->config, "model", "name"))
+    if (dpb_config_get(experiment->config, "model", "name") &&
+        experiment->settings.comm_test.operation == DPB_ALL_REDUCE)
         points[(*n)++] = (struct dpb_comm_point){.n_elements = experiment->graph->n_elements,
                                                  .bytes = experiment->graph->n_elements * element,
                                                  .model = true};

@@ -13,7 +13,8 @@ struct dpb_comm_point {
     bool model; /* the layout of model.name; else one of the sizes */
 };
 
-/* The points of a built experiment: sizes, then the model's layout if model.name was given.
+/* The points of a built experiment: sizes, then the model's layout if model.name was given and the
+ * operation is that of training. Of other operations a size has equal slices (collectives.h).
  * DPB_USAGE for malformed sizes and too many sizes. */
 dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
                            struct dpb_comm_point points[DPB_COMM_POINTS], uint32_t *n);

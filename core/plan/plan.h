@@ -79,6 +79,7 @@ static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_exp
                                   .n_machines = experiment->n_machines,
                                   .codec = dpb_experiment_codec(experiment),
                                   .survives = settings->run.survive,
+                                  .operation = (dpb_collective)settings->comm_test.operation,
                                   .optimizer_states = dpb_optimizer_states(&settings->optimizer),
                                   .whole = settings->run.mode == DPB_MODE_TRAIN &&
                                            dpb_optimizer_needs_norms(&settings->optimizer)};
@@ -125,7 +126,10 @@ static inline uint64_t dpb_experiment_bucket_elements(const struct dpb_experimen
 {
     size_t element = dpb_dtype_size(experiment->gradient_type);
     uint64_t bytes = experiment->settings.comm.bucket;
-    return bytes < element ? 1 : bytes / element;
+    uint64_t n = bytes < element ? 1 : bytes / element, slices = experiment->n_workers;
+    if (experiment->settings.comm_test.operation == DPB_ALL_REDUCE)
+        return n;
+    return n < slices ? slices : n / slices * slices; /* collectives.h: equal slices */
 }
 /* Whether the workers' weights and gradients lie in memory of the device's own. */
 static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)

@@ -371,6 +371,44 @@ static dpb_status check_survive(const struct dpb_experiment *experiment)
                     place, settings->comm.name, comms);
 }
 
+static bool has_operation(const struct dpb_plugin *plugin, const void *operation)
+{
+    const struct dpb_comm_ops *ops = plugin->ops;
+    return ops->collectives & 1u << *(const int *)operation;
+}
+
+/* Elsewhere than in `dpbench comm` [comm_test] has no meaning. */
+static dpb_status check_operation(const struct dpb_experiment *experiment)
+{
+    const int operation = experiment->settings.comm_test.operation;
+    const char *name = dpb_collective_names[operation];
+    char comms[NAMES];
+    if (operation == DPB_ALL_REDUCE || experiment->settings.run.mode != DPB_MODE_COMM)
+        return DPB_OK;
+    if (!has_operation(experiment->plugins[DPB_PLUGIN_COMM], &operation)) {
+        DPB_TRY(list_plugins(1u << DPB_PLUGIN_COMM, has_operation, &operation, comms));
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
+                               "comm '%s' has no %s; take a comm.name that has it:%s",
+                               experiment->settings.comm.name, name,
+                               comms[0] != '\0' ? comms : " none");
+    }
+    const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
+    if (shard && strcmp(shard->value, "none") != 0)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
+                               "comm.shard = %s is of the all-reduce, and comm_test.operation = "
+                               "%s; leave one of them out",
+                               shard->value, name);
+    /* The types are not made yet; without a half type both are one. */
+    const struct dpb_setting *gradient = dpb_config_get(experiment->config, "comm", "gradient");
+    if (operation == DPB_ALL_TO_ALL && gradient &&
+        (strcmp(gradient->value, "bf16") == 0 || strcmp(gradient->value, "fp16") == 0))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
+                               "all_to_all writes into the weights, whose type is not %s: leave "
+                               "comm.gradient out",
+                               gradient->value);
+    return DPB_OK;
+}
+
 /* Whether the device has the memory and the queues that the strategy needs. */
 static bool has_runtime(const struct dpb_experiment *experiment)
 {
@@ -528,8 +566,8 @@ static dpb_status check_contract(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_comm,  check_device, check_machines, check_codec,   check_launcher, check_back,
-        check_norms, check_shard,  check_late,     check_survive, check_contract};
+        check_comm,  check_device, check_machines, check_codec,   check_launcher,  check_back,
+        check_norms, check_shard,  check_late,     check_survive, check_operation, check_contract};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -114,17 +114,18 @@ static uint64_t compare_block(dpb_dtype type, const void *got, const void *wante
     return n_wrong;
 }
 
-uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
-                           const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first)
+uint64_t dpb_pattern_check_part(dpb_dtype type, const void *memory,
+                                const struct dpb_pattern_part *part,
+                                const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first)
 {
     float block[BLOCK];
     double wanted[BLOCK]; /* room for any type */
     size_t size = dpb_dtype_size(type);
     uint64_t n_wrong = 0;
-    for (uint64_t at = 0, length; at < n; at += length) {
-        const char *got = (const char *)arena + at * size;
-        length = block_length(at, n);
-        make_block(block, length, sum, 0, sum->n_ranks, at);
+    for (uint64_t at = part->begin, length; at < part->end; at += length) {
+        const char *got = (const char *)memory + (at - part->begin) * size;
+        length = block_length(at, part->end);
+        make_block(block, length, sum, part->first_rank, part->n_ranks, at);
         for (uint64_t i = 0; sum->factor != 1.0 && i < length; i++)
             block[i] *= (float)sum->factor;
         dpb_vec.cast(type, wanted, DPB_FP32, block, length);
@@ -132,4 +133,11 @@ uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
             n_wrong += compare_block(type, got, wanted, length, at, n_wrong, first);
     }
     return n_wrong;
+}
+
+uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
+                           const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first)
+{
+    const struct dpb_pattern_part all = {.end = n, .n_ranks = sum->n_ranks};
+    return dpb_pattern_check_part(type, arena, &all, sum, first);
 }

@@ -35,7 +35,17 @@ struct dpb_pattern_wrong {
 /* array[i] = pattern of element begin + i, begin + i < end. */
 void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end, uint32_t rank,
                       const struct dpb_pattern_sum *sum);
-/* The number of the n elements that differ from the expected value; *first: the first of them. */
+/* Elements [begin, end) of the sum over ranks [first_rank, first_rank + n_ranks). */
+struct dpb_pattern_part {
+    uint64_t begin, end;
+    uint32_t first_rank, n_ranks;
+};
+/* The number of a part's elements, which lie at `memory`, that differ from the expected value;
+ * *first: the first of them. */
+uint64_t dpb_pattern_check_part(dpb_dtype type, const void *memory,
+                                const struct dpb_pattern_part *part,
+                                const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
+/* The same of a whole arena and all ranks: the number of the n elements that differ from the expected value; *first: the first of them. */
 uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
                            const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
 

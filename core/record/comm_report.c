@@ -85,13 +85,23 @@ static void add_median(void *medians_, size_t batch, const double *x, size_t n)
     free(sorted);
 }
 
-/* As the fields of these names of the point. */
+static const char *operation_of(const struct maker *maker)
+{
+    return dpb_collective_names[maker->experiment->settings.comm_test.operation];
+}
+
+/* As the fields of these names of the point: by the formulas of nccl-tests (doc/PERFORMANCE.md). */
 static void rates_of(double time_us, const struct maker *maker, const struct dpb_comm_point *point,
                      double *algorithm, double *bus)
 {
-    const double n = maker->experiment->n_workers;
+    const double n = maker->experiment->n_workers, share = (n - 1) / n;
+    const double factors[] = {[DPB_ALL_REDUCE] = 2 * share,
+                              [DPB_REDUCE_SCATTER] = share,
+                              [DPB_ALL_GATHER] = share,
+                              [DPB_BROADCAST] = 1,
+                              [DPB_ALL_TO_ALL] = share};
     *algorithm = (double)point->bytes / (time_us * 1e3);
-    *bus = n > 1 ? *algorithm * 2 * (n - 1) / n : NAN;
+    *bus = n > 1 ? *algorithm * factors[maker->experiment->settings.comm_test.operation] : NAN;
 }
 
 /* From the times in their order. */
@@ -100,7 +110,8 @@ static void add_series(const struct maker *maker, const struct dpb_comm_point *p
 {
     double times_us[DPB_SERIES_REPEATS] = {0}, algorithm[DPB_SERIES_REPEATS] = {0};
     double bus[DPB_SERIES_REPEATS] = {0};
-    json_t *key = json_pack("{s:I, s:s*}", "size", (json_int_t)point->bytes, "model",
+    json_t *key = json_pack("{s:s, s:I, s:s*}", "operation", operation_of(maker), "size",
+                            (json_int_t)point->bytes, "model",
                             point->model ? maker->experiment->settings.model.name : NULL);
     json_t *row = dpb_series_add(document, key);
     n = dpb_series_batches(maker->times_us, n, add_median, times_us);
@@ -167,27 +178,28 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
     json_t *gpus = dpb_gpus_to_json(board);
     dpb_load_warn(load, warnings);
     dpb_gpus_warn(gpus, warnings);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:[], s:[], s:o, s:o, "
-                     "s:o, s:o, s:o, s:o, s:o}",                            //
-                     "schema", "dpbench.comm/1",                            //
-                     "status", dpb_result_status(status),                   //
-                     "name", experiment->settings.run.name,                 //
-                     "ended", dpb_json_time(time(NULL)),                    //
-                     "error", error ? dpb_json_string(error) : json_null(), //
-                     "warnings", warnings,                                  //
-                     "world",
-                     dpb_result_world(experiment, experiment->n_workers, first->oversubscribed), //
-                     "strategy", dpb_result_strategy(experiment, "synchronous"),                 //
-                     "bucket_bytes", (json_int_t)experiment->settings.comm.bucket,               //
-                     "barrier", barrier,                                                         //
-                     "points", "series",                                                         //
-                     "gpus", gpus,                                                               //
-                     "ranks", dpb_facts_of_ranks(board),                                         //
-                     "load", dpb_load_to_json(load),                                             //
-                     "config", dpb_experiment_effective(experiment),                             //
-                     "versions", dpb_result_versions(experiment),                                //
-                     "machine", dpb_machine_describe(),                                          //
-                     "invocation", dpb_result_invocation());
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:[], s:[], s:o, s:o, "
+        "s:o, s:o, s:o, s:o, s:o}",                                                          //
+        "schema", "dpbench.comm/1",                                                          //
+        "status", dpb_result_status(status),                                                 //
+        "name", experiment->settings.run.name,                                               //
+        "operation", operation_of(maker),                                                    //
+        "ended", dpb_json_time(time(NULL)),                                                  //
+        "error", error ? dpb_json_string(error) : json_null(),                               //
+        "warnings", warnings,                                                                //
+        "world", dpb_result_world(experiment, experiment->n_workers, first->oversubscribed), //
+        "strategy", dpb_result_strategy(experiment, "synchronous"),                          //
+        "bucket_bytes", (json_int_t)experiment->settings.comm.bucket,                        //
+        "barrier", barrier,                                                                  //
+        "points", "series",                                                                  //
+        "gpus", gpus,                                                                        //
+        "ranks", dpb_facts_of_ranks(board),                                                  //
+        "load", dpb_load_to_json(load),                                                      //
+        "config", dpb_experiment_effective(experiment),                                      //
+        "versions", dpb_result_versions(experiment),                                         //
+        "machine", dpb_machine_describe(),                                                   //
+        "invocation", dpb_result_invocation());
 }
 
 json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb_board *board,
@@ -243,8 +255,12 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
     const char *status = dpb_json_text(document, "status", "?");
     double servers = dpb_json_number(document, "world.servers");
     double workers = dpb_json_number(document, "world.workers");
-    fprintf(out, "%s: comm %s, %.0f worker%s", dpb_json_text(document, "name", "?"),
-            dpb_json_text(document, "strategy.name", "?"), workers, workers == 1 ? "" : "s");
+    const char *operation = dpb_json_text(document, "operation", "all_reduce");
+    fprintf(out, "%s: comm %s, ", dpb_json_text(document, "name", "?"),
+            dpb_json_text(document, "strategy.name", "?"));
+    if (strcmp(operation, "all_reduce") != 0)
+        fprintf(out, "%s, ", operation);
+    fprintf(out, "%.0f worker%s", workers, workers == 1 ? "" : "s");
     if (servers > 0)
         fprintf(out, ", %.0f server%s", servers, servers == 1 ? "" : "s");
     fprintf(out, "; buckets of %.0f bytes; barrier by %s%s\n",

@@ -20,7 +20,7 @@ static const char *keys_of(const char *command)
 {
     static const struct {
         const char *command, *keys;
-    } rows[] = {{"comm", "size,model"},
+    } rows[] = {{"comm", "operation,size,model"},
                 {"data", "threads"},
                 {"links", "part,what,size,threads,cpu_node,memory_node,a,b,shared,plugin,device,"
                           "memory,from,to,way"}};

@@ -47,8 +47,10 @@ static dpb_status ring_tcp_contract(const void *options_, const struct dpb_comm_
                                : DPB_OK;
 }
 
-static const struct dpb_comm_ops ring_tcp_ops = {
-    .open = ring_tcp_open, .contract = ring_tcp_contract, DPB_RING_STRATEGY_HOOKS};
+static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open,
+                                                 .contract = ring_tcp_contract,
+                                                 .collectives = DPB_RING_STRATEGY_COLLECTIVES,
+                                                 DPB_RING_STRATEGY_HOOKS};
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),

@@ -25,11 +25,14 @@
  * squares (squares.h), a few numbers a tensor. Then each owner updates its slices and writes their
  * weights into all arenas.
  *
+ * Other operations of `dpbench comm` are in lib/strategy/collectives.h.
+ *
  * With a codec each rank reads the messages of all others instead (coded.h): (W - 1) m bytes,
  * for messages of m bytes a rank.
  */
 #include "dpbench/plugin.h"
 #include "lib/coded/coded.h"
+#include "lib/strategy/collectives.h"
 #include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
 
@@ -68,6 +71,8 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
     const int shard = ((const struct shm *)comm)->shard;
     struct dpb_strategy *strategy = comm;
+    if (strategy->args.operation != DPB_ALL_REDUCE)
+        return dpb_collectives_bind_shared(strategy, arenas);
     if (strategy->args.codec)
         return dpb_coded_bind_stages(strategy, arenas, &dpb_coded_shared);
     if (shard == DPB_SHARD_NONE)
@@ -94,6 +99,7 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
                                             .begin = dpb_strategy_begin,
                                             DPB_STRATEGY_HOOKS,
                                             DPB_CODED_HOOKS,
+                                            .collectives = DPB_COLLECTIVES_SHARED,
                                             .close = dpb_strategy_close};
 
 static const struct dpb_plugin shm = {

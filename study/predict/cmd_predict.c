@@ -141,6 +141,12 @@ static dpb_status read_document(const char *option, const char *path, const char
     if (!dpb_json_is(*document, "schema", schema))
         return dpb_fail(DPB_USAGE, "%s: %s takes a document of `dpbench %s --output`, schema %s",
                         path, option, command, schema);
+    const char *operation = dpb_json_text(*document, "operation", "all_reduce");
+    if (strcmp(operation, "all_reduce") != 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s is of %s, and a step has an all-reduce: leave "
+                        "comm_test.operation out",
+                        path, operation);
     return DPB_OK;
 }
 

@@ -117,7 +117,7 @@ class Series(unittest.TestCase):
         points = self.documents["comm"]["points"]
         rows = self.documents["comm"]["series"]
         self.assertEqual([row["key"] for row in rows],
-                         [{"size": point["bytes"], **({"model": point["model"]} if point["model"] else {})}
+                         [{"operation": "all_reduce", "size": point["bytes"], **({"model": point["model"]} if point["model"] else {})}
                           for point in points])
         for point, row in zip(points, rows):
             values = row["values"]
@@ -170,7 +170,7 @@ class Series(unittest.TestCase):
         words = [word for word in COMM.split() if "iterations" not in word] + ["comm_test.iterations=1"]
         for number in ("1e-9", "1e9"):
             self.ends(6, [*words, "--least", f"bus_gb_per_s@size=8={number}"],
-                      "bus_gb_per_s at size=8 has no interval: it has fewer than 2 repeats")
+                      "bus_gb_per_s at operation=all_reduce size=8 has no interval: it has fewer than 2 repeats")
 
     def test_a_document_is_written_whatever_is_judged(self):
         for code, demand in ((4, "bus_gb_per_s=1e9"), (2, "bus_gb_per_s@size=9=1")):
@@ -204,7 +204,7 @@ class Series(unittest.TestCase):
         files = [f"{name}.json" for name in self.documents if name != "network"]
         found = metrics_of(self.ends(0, ["report", "--prometheus", *files]).stdout)
         labels = {"command": "comm", "name": self.documents["comm"]["name"], "strategy": "shm", "workers": "2",
-                  "size": "4096", "host": self.documents["comm"]["machine"]["host"]}
+                  "size": "4096", "operation": "all_reduce", "host": self.documents["comm"]["machine"]["host"]}
         values = dict((key.get("size"), values) for key, values in self.rows("comm", "bus_gb_per_s"))[4096]
         key = frozenset(labels.items())
         mean = statistics.geometric_mean(values) * 1e9

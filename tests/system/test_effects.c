@@ -222,6 +222,7 @@ static const struct {
     {"comm_test.iterations", "test_comm_command"},
     {"comm_test.max_bytes", "test_comm_command"},
     {"comm_test.min_bytes", "test_comm_command"},
+    {"comm_test.operation", "test_collectives"},
     {"comm_test.seconds", "test_comm_command"},
     {"comm_test.sizes", "test_comm_command"},
     {"comm_test.step_factor", "test_comm_command"},

@@ -143,7 +143,7 @@ TEST(what_is_no_demand_is_refused)
         {"comm", "a=1@b", "takes FIELD"},
         {"comm", "busbw=1", "its fields are algorithm_gb_per_s, bus_gb_per_s, time_us"},
         {"comm", "samples_per_s=1", "`dpbench comm` has no field 'samples_per_s'"},
-        {"comm", "bus_gb_per_s@bytes=8=1", "no key 'bytes'; keys are size,model"},
+        {"comm", "bus_gb_per_s@bytes=8=1", "no key 'bytes'; keys are operation,size,model"},
         {"comm", "bus_gb_per_s@size=1", "'size' is not KEY=VALUE"},
         {"comm", "bus_gb_per_s=0", "'0' is no number above 0 or rate"},
         {"comm", "bus_gb_per_s=nan", "'nan' is no number"},

@@ -21,6 +21,7 @@
 #define DPBENCH_COMM_H
 
 #include "capture.h"
+#include "collectives.h"
 #include "contract.h"
 #include "needs.h"
 #include "queue.h"
@@ -45,6 +46,7 @@ struct dpb_comm_args {
     uint32_t optimizer_states; /* arrays of the optimizer's state, each as long as the weights */
     bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
     bool survives; /* run.survive, with DPB_COMM_SURVIVES */
+    dpb_collective operation; /* of `dpbench comm`; DPB_ALL_REDUCE elsewhere */
 };
 
 /* The weight arena and the gradient arena, before they exist. */
@@ -159,6 +161,7 @@ struct dpb_comm_ops {
     /* capture.h: an exchange in the device's graph */
     dpb_status (*capture)(void *comm, const struct dpb_capture *capture);
     dpb_status (*replay)(void *comm, struct dpb_event **done);
+    uint32_t collectives; /* collectives.h: 1u << operation of each that it has */
 };
 
 #endif

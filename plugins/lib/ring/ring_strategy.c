@@ -42,6 +42,28 @@ static const struct dpb_stage stages[STAGES] = {[POST] = {post_due, post, dpb_st
                                                 [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
                                                 [UPDATE] = {.work = dpb_strategy_update_bucket}};
 
+/* ---- the halves of an all-reduce, as operations of their own --------------------------------- */
+
+static void give_alone(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    const struct dpb_ring_strategy *comm = strategy;
+    dpb_ring_give(comm->ring, bucket, bucket * comm->base.arenas.bucket_elements, turn->length);
+    turn->at = turn->length;
+}
+
+static const struct dpb_stage give_stages[] = {{post_due, give_alone, dpb_strategy_own_wait},
+                                               {.due = reduce_due, .wait = reduce_wait}};
+
+/* The slice whose sum a member completes, and gives, is the one behind its position: it is to be
+ * the slice of the member's rank. */
+static void order_by_slices(struct dpb_ring_strategy *comm)
+{
+    const uint32_t n = comm->base.args.n_workers;
+    for (uint32_t position = 0; position < n; position++)
+        comm->order[position] = (position + 1) % n;
+    comm->position = (comm->base.args.rank + n - 1) % n;
+}
+
 /* ---- with shards ---------------------------------------------------------------------------- */
 
 static struct dpb_range own_slice(const struct dpb_strategy *strategy, uint64_t bucket,
@@ -171,6 +193,8 @@ dpb_status dpb_ring_strategy_open(const struct dpb_host *host, const struct dpb_
     comm->transport = transport;
     comm->shard = dpb_shard_wanted(args, options->shard);
     status = dpb_strategy_order(&comm->base, &comm->order, &comm->position);
+    if (status == DPB_OK && args->operation != DPB_ALL_REDUCE)
+        order_by_slices(comm);
     if (status != DPB_OK) {
         dpb_ring_strategy_close(comm);
         *made = NULL;
@@ -305,9 +329,26 @@ static dpb_status bind_sums(struct dpb_ring_strategy *comm, const struct dpb_are
     return DPB_OK;
 }
 
+/* A ring that gives has the rounds of scatter-reduce for what is posted, those of all-gather for
+ * what is given. */
+static dpb_status bind_half(struct dpb_ring_strategy *comm, const struct dpb_arenas *arenas)
+{
+    const bool gathers = comm->base.args.operation == DPB_ALL_GATHER;
+    DPB_TRY(dpb_strategy_bind(&comm->base, arenas, gathers ? give_stages : stages, UPDATE));
+    DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
+    struct dpb_ring_args args = ring_args_of(comm, arenas);
+    args.shards =
+        (struct dpb_ring_shards){.arena = arenas->gradients, .type = arenas->layout.gradient_type};
+    comm->base.pipeline.move = move;
+    comm->transport = NULL; /* the ring's from here on */
+    return dpb_ring_create(&args, &comm->ring);
+}
+
 dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct dpb_ring_strategy *comm = comm_;
+    if (comm->base.args.operation != DPB_ALL_REDUCE)
+        return bind_half(comm, arenas);
     if (comm->base.args.codec)
         return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
                                                                  : bind_gather(comm, arenas);

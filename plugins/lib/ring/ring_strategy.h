@@ -12,6 +12,9 @@
  * squares (squares.h). Then each rank updates its slices and sends their weights.
  *
  * The ring's order is machine by machine, so that the ring enters and leaves each machine once.
+ *
+ * Of the other operations of `dpbench comm` a ring has the halves of the all-reduce: reduce_scatter
+ * and all_gather, (W - 1)/W M sent each. Their ring's order is that of the ranks.
  */
 #ifndef DPB_PLUGINS_LIB_RING_STRATEGY_H
 #define DPB_PLUGINS_LIB_RING_STRATEGY_H
@@ -97,6 +100,8 @@ dpb_status dpb_ring_strategy_check(const struct dpb_host *host,
     .memory = dpb_ring_strategy_memory, DPB_CODED_HOOKS, .plan = dpb_ring_strategy_plan,         \
     .bind = dpb_ring_strategy_bind, .load = dpb_strategy_load, .begin = dpb_ring_strategy_begin, \
     DPB_STRATEGY_HOOKS, .close = dpb_ring_strategy_close
+
+#define DPB_RING_STRATEGY_COLLECTIVES (1u << DPB_REDUCE_SCATTER | 1u << DPB_ALL_GATHER)
 
 #define DPB_RING_STRATEGY_CAPABILITIES \
     (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS)
