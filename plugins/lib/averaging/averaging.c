@@ -1118,7 +1118,16 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     if (self->meets && self->rule.partner)
         DPB_TRY(choose_partner(self, n / period - 1));
     dpb_difference_begin(comm, self->steps, self->meets);
-    return dpb_device_strategy_begin(comm, step);
+    DPB_TRY(dpb_device_strategy_begin(comm, step));
+    self->of_step = self->comm.base.signals;
+    return DPB_OK;
+}
+
+static dpb_status averaging_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+{
+    (void)event; /* host gradients are final when they are announced */
+    dpb_signals_raise(&((struct dpb_averaging *)comm)->of_step, DPB_SIGNAL_READY, bucket);
+    return DPB_OK;
 }
 
 /* Blocks until all workers have reached the same fence. */
@@ -1266,7 +1275,7 @@ const struct dpb_comm_ops dpb_averaging_ops = {.needs = averaging_needs,
                                                .bind = averaging_bind,
                                                .load = averaging_load,
                                                .begin = averaging_begin,
-                                               .ready = dpb_strategy_ready,
+                                               .ready = averaging_ready,
                                                .progress = dpb_device_strategy_progress,
                                                .end = dpb_strategy_end,
                                                .publish = averaging_publish,

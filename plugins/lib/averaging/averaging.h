@@ -140,7 +140,10 @@ struct dpb_averaging {
     struct dpb_rank_set peers;
     bool meets;    /* this step, with `peers`: the machine's workers, the partner, or itself */
     bool restarts; /* in this step */
-    bool anew;     /* replicas have restarted since the last meeting: y is z, or will be */
+    /* Of the step under way: the loop's thread raises READY while another may be at a late meeting,
+     * whose exchange has a number of its own. */
+    struct dpb_rank_signals of_step;
+    bool anew; /* replicas have restarted since the last meeting: y is z, or will be */
 };
 
 /* ---- the plugin ---------------------------------------------------------------------------- */
@@ -156,14 +159,15 @@ const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
 /* The same for a rule that takes the mean of all workers: codecs encode its differences. */
 #define DPB_AVERAGING_CODED_PLUGIN(RULE, ...) \
     DPB_AVERAGING_PLUGIN_WITH(DPB_COMM_CODECS | DPB_COMM_ROUNDS, RULE, __VA_ARGS__)
-#define DPB_AVERAGING_PLUGIN_WITH(CAPABILITIES, RULE, ...)                                \
-    static const struct dpb_plugin averaging_plugin = {                                   \
-        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                                         \
-        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE | DPB_COMM_MULTI_NODE | (CAPABILITIES), __VA_ARGS__}; \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)               \
-    {                                                                                     \
-        return dpb_averaging_entry(given, &averaging_plugin, RULE);                       \
-    }                                                                                     \
+#define DPB_AVERAGING_PLUGIN_WITH(CAPABILITIES, RULE, ...)                                        \
+    static const struct dpb_plugin averaging_plugin = {                                           \
+        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops),                                                 \
+        .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE | DPB_COMM_MULTI_NODE | (CAPABILITIES), \
+        __VA_ARGS__};                                                                             \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                       \
+    {                                                                                             \
+        return dpb_averaging_entry(given, &averaging_plugin, RULE);                               \
+    }                                                                                             \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif
