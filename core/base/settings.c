@@ -18,6 +18,7 @@ static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", NULL};
+static const char *const keepers[] = {"file", "peer", NULL};
 static const char *const places[] = {"host", "device", NULL};
 const char *const dpb_optimizer_names[] = {"sgd",     "adagrad", "adam", "adamw",
                                            "rmsprop", "lars",    "lamb", NULL};
@@ -97,6 +98,9 @@ static const struct dpb_option run_rows[] = {
      "whether a run that needs more memory than there is is refused, or warned about"},
     {"survive", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.survive),
      "where a signal ends a worker that trains, the others train on; rank 0 excepted"},
+    {"restart", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, AT(run.restart),
+     "so often all ranks start again from the newest checkpoint after the loss of one "
+     "(docs/reliability.md)"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
     {"delay", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(run.delay),
@@ -248,6 +252,10 @@ static const struct dpb_option checkpoint_rows[] = {
      "save after these steps, too, as in 100,200; the file's name gets the step"},
     {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(checkpoint.every),
      "save every so many steps, too; 0: never"},
+    {"place", DPB_OPT_CHOICE, NULL, "file", 0, 0, keepers, AT(checkpoint.place),
+     "where checkpoints of checkpoint.at and checkpoint.every are: files, or memory of the "
+     "launcher "
+     "for run.restart"},
     {0},
 };
 

@@ -50,6 +50,9 @@ typedef enum dpb_schedule_kind {
 /* The source of the training's batches. */
 typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
 
+/* Where checkpoints between steps are. */
+typedef enum dpb_checkpoint_place { DPB_CHECKPOINT_FILE, DPB_CHECKPOINT_PEER } dpb_checkpoint_place;
+
 /* How the workers meet before an exchange is timed. */
 typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
 
@@ -61,7 +64,7 @@ struct dpb_run_settings {
     double dilation;
     int64_t workers, learners, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
-    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns, port;
+    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns, port, restart;
     int64_t steady_window, steady_windows, steady_limit_ns, trace_steps, monitor_ns;
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */
@@ -136,6 +139,7 @@ struct dpb_settings {
     struct {
         const char *load, *save, *at, *layout;
         int64_t every; /* steps; 0: never */
+        int place;     /* dpb_checkpoint_place */
         bool resume, partial;
     } checkpoint;
     struct {
@@ -147,6 +151,12 @@ struct dpb_settings {
         bool codecs;
     } comm_test;
 };
+
+/* Whether the training is saved at all. */
+static inline bool dpb_saves(const struct dpb_settings *settings)
+{
+    return settings->checkpoint.save[0] || settings->checkpoint.place == DPB_CHECKPOINT_PEER;
+}
 
 extern const char *const dpb_collective_names[]; /* by dpb_collective; ended by NULL */
 extern const char *const dpb_optimizer_names[];  /* by kind; ended by NULL */

@@ -218,7 +218,7 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
         uint32_t n_written = checkpoint->optimizer ? tensors.n : tensors.n_model;
         for (uint32_t i = 0; i < checkpoint->n_more; i++)
             tensors.array[n_written++] = checkpoint->more[i];
-        status = dpb_safetensors_write(path, tensors.array, n_written, pairs);
+        status = dpb_safetensors_write(path, tensors.array, n_written, pairs, checkpoint->over);
     }
     tensors_close(&tensors);
     return status;

@@ -46,6 +46,7 @@ struct dpb_checkpoint {
     const struct dpb_file_layout *layout;              /* saving: NULL: dpbench's own */
     bool tells;          /* loading: logs the layout and the prefix that the names have */
     bool *has_optimizer; /* loading: set to whether the file has the optimizer's state; or NULL */
+    bool over;           /* saving: dpb_safetensors_write */
     /* Saving: further tensors, whose names begin with DPB_CHECKPOINT_COMM. */
     const struct dpb_safetensor *more;
     uint32_t n_more;

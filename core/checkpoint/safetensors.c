@@ -163,12 +163,25 @@ static dpb_status replace_file(const char *path, const char *header,
                : status;
 }
 
+static dpb_status write_over(const char *path, const char *header,
+                             const struct dpb_safetensor *tensors, uint32_t n)
+{
+    const int file = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    const dpb_status status = file < 0 ? DPB_IO : write_file(file, header, tensors, n);
+    const int error = errno;
+    if (file >= 0)
+        close(file);
+    return status != DPB_IO
+               ? status
+               : dpb_fail(DPB_IO, "%s: writing the checkpoint failed: %s", path, strerror(error));
+}
+
 dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *tensors, uint32_t n,
-                                 const char *const *metadata)
+                                 const char *const *metadata, bool over)
 {
     char *header = NULL;
     DPB_TRY(make_header(path, tensors, n, metadata, &header));
-    dpb_status status = replace_file(path, header, tensors, n);
+    dpb_status status = (over ? write_over : replace_file)(path, header, tensors, n);
     free(header);
     return status;
 }

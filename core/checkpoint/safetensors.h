@@ -28,9 +28,10 @@ struct dpb_safetensor {
     void *context;
 };
 
-/* `metadata`: pairs of strings for the header's __metadata__, ended by NULL; may be NULL. */
+/* `metadata`: pairs of strings for the header's __metadata__, ended by NULL; may be NULL. `over`:
+ * into the file itself, which must be there: for memory that nobody reads before it is whole. */
 dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *tensors, uint32_t n,
-                                 const char *const *metadata);
+                                 const char *const *metadata, bool over);
 
 struct dpb_safetensors; /* a file that is open for reading */
 

@@ -20,6 +20,7 @@
 #include "record/invocation.h"
 #include "record/live.h"
 #include "record/result.h"
+#include "record/restarts.h"
 #include "record/result_file.h"
 #include "record/series.h"
 #include "record/trace_file.h"
@@ -60,8 +61,29 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
     return about;
 }
 
+static void clean_up_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
+{
+    uint32_t n = dpb_board_ranks(board);
+    int32_t *pids = calloc(n, sizeof *pids);
+    for (uint32_t rank = 0; pids && rank < n; rank++)
+        pids[rank] = dpb_board_page(board, rank)->pid;
+    if (pids)
+        dpb_snapshot_clean_up(experiment->settings.checkpoint.save, pids, n);
+    free(pids);
+}
+
+static dpb_status start_again(void *context, const struct dpb_loss *loss, struct dpb_board *board,
+                              const char **config)
+{
+    const struct dpb_restarts *restarts = context;
+    clean_up_checkpoint(restarts->experiment, board);
+    return dpb_restarts_again(context, loss, board, config);
+}
+
+/* `restarts`: of dpb_restarts_open; NULL: the command has no run.restart. */
 static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_party *party,
-                         const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
+                         const struct dpb_live_place *place, struct dpb_restarts *restarts,
+                         struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
     if (!party)
@@ -83,12 +105,18 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .timeout_ns = experiment->settings.run.timeout_ns,
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
             .survive = experiment->settings.run.survive,
+            .again = start_again,
+            .context = restarts,
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),
             .keep_pmix = dpb_experiment_needs_launcher(experiment),
             .about = about_of(experiment, party, place),
             .live = dpb_live_line,
         };
+        if (restarts) {
+            job.restarts = (uint32_t)experiment->settings.run.restart;
+            job.kept = restarts->kept;
+        }
         status = dpb_launch(&job, outcome);
     }
     free((void *)(uintptr_t)environment);
@@ -97,13 +125,20 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
     return status;
 }
 
-void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
-                     const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
+static void execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                        const struct dpb_live_place *place, struct dpb_restarts *restarts,
+                        struct dpb_job_outcome *outcome)
 {
-    dpb_status status = launch(experiment, party, place, outcome);
+    dpb_status status = launch(experiment, party, place, restarts, outcome);
     if (status != DPB_OK)
         *outcome =
             (struct dpb_job_outcome){.status = status, .exit_code = dpb_status_exit_code(status)};
+}
+
+void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                     const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
+{
+    execute_job(experiment, party, place, NULL, outcome);
 }
 
 /* Applies eval.require_target and run.require_steady to a job that went well. */
@@ -131,26 +166,22 @@ static dpb_status check_demands(const struct dpb_experiment *experiment, struct 
     return dpb_fail(DPB_NOT_STEADY, "%s", error);
 }
 
-static void clean_up_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
-{
-    uint32_t n = dpb_board_ranks(board);
-    int32_t *pids = calloc(n, sizeof *pids);
-    for (uint32_t rank = 0; pids && rank < n; rank++)
-        pids[rank] = dpb_board_page(board, rank)->pid;
-    if (pids)
-        dpb_snapshot_clean_up(experiment->settings.checkpoint.save, pids, n);
-    free(pids);
-}
-
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const struct dpb_live_place *place, struct dpb_execution *execution)
 {
     struct dpb_job_outcome outcome;
+    struct dpb_restarts restarts;
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may change them */
-    dpb_execute_job(experiment, party, place, &outcome);
-    dpb_status status = outcome.status;
+    dpb_status status = dpb_restarts_open(experiment, &restarts);
+    if (status == DPB_OK)
+        execute_job(experiment, party, place, &restarts, &outcome);
+    else
+        outcome =
+            (struct dpb_job_outcome){.status = status, .exit_code = dpb_status_exit_code(status)};
+    status = outcome.status;
     int exit_code = outcome.exit_code;
     if (!outcome.board) {
+        dpb_restarts_close(&restarts);
         json_decref(inputs);
         *execution = (struct dpb_execution){status, exit_code, NULL};
         return;
@@ -171,6 +202,8 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     }
     if (status != DPB_OK)
         json_object_set_new(result, "failure", json_string(dpb_status_name(status)));
+    dpb_restarts_report(&restarts, outcome.board, result);
+    dpb_restarts_close(&restarts);
     json_object_set_new(result, "inputs", inputs);
     json_object_set_new(result, "invocation", dpb_result_invocation());
     dpb_board_destroy(outcome.board);

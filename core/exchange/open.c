@@ -149,7 +149,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .sharded = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
-        .saved = experiment->settings.checkpoint.save[0] != '\0',
+        .saved = dpb_saves(&experiment->settings),
         .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite,
         .element_ns = dpb_world.role == DPB_WORKER ? dpb_emulation_element_ns(experiment) : 0};
     if (experiment->settings.run.mode == DPB_MODE_COMM)

@@ -16,6 +16,14 @@ struct dpb_journal_shape {
     size_t head_bytes, count_at, record_bytes, time_at, tail_bytes;
 };
 
+/* A rank's end that other ranks may come back from: by a signal, without a word, or past a
+ * deadline. No loss: a rank that says why it fails, since it would say so again. */
+struct dpb_loss {
+    uint32_t rank;
+    const char *cause;
+    int64_t sign_ns, known_ns; /* the rank's last change of phase; when the launcher knew */
+};
+
 struct dpb_job {
     uint32_t n_workers, n_servers;
     const uint32_t *machines;       /* by rank: launch/machines.h; NULL: one for all */
@@ -27,8 +35,16 @@ struct dpb_job {
     struct dpb_party *party;        /* with another launcher; NULL: this one starts all ranks */
     struct dpb_journal_shape shape; /* with a party */
     bool survive;                   /* run.survive: only where this launcher starts all ranks */
-    bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
-    struct dpb_board_about about;   /* with a label: the job is shown on stderr by `live` */
+    /* run.restart: after so many losses all ranks start again; without a party. */
+    uint32_t restarts;
+    struct dpb_board_kept kept; /* for the board */
+    /* All processes have ended. Gives the ranks' next `config`, @borrowed until the next call or
+     * the end of the job. */
+    dpb_status (*again)(void *context, const struct dpb_loss *loss, struct dpb_board *board,
+                        const char **config);
+    void *context;
+    bool keep_pmix;               /* with a party: the strategy needs the launcher's runtime */
+    struct dpb_board_about about; /* with a label: the job is shown on stderr by `live` */
     /* Writes a line with the state of the job, at most `columns` wide. */
     void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 };

@@ -71,6 +71,7 @@ struct dpb_job_run {
     int interrupt;            /* the first signal's number */
     uint32_t n_interrupts;
     int64_t kill_at_ns, give_up_ns;
+    int64_t known_ns; /* when the job's end was */
     struct dpb_stall_watch stalls;
     struct { /* the head's: the post that all parts must confirm */
         uint64_t at, value;

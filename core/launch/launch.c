@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -37,13 +38,24 @@ static nfds_t count_watched(const struct dpb_job_run *run)
     return (run->job->party ? 2 : 1) * (nfds_t)run->n_ranks + 1;
 }
 
+/* The board and the store of a start. */
+static dpb_status open_start(struct dpb_job_run *run)
+{
+    const struct dpb_job *job = run->job;
+    run->memory_kills = dpb_memory_kills("");
+    run->kill_at_ns = INT64_MAX;
+    run->child_ended = true;
+    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    *dpb_board_about(run->board) = job->about;
+    *dpb_board_kept(run->board) = job->kept;
+    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
+        dpb_board_page(run->board, rank)->machine = job->machines[rank];
+    return dpb_store_server_create(run->n_ranks, &run->server);
+}
+
 static dpb_status run_create(struct dpb_job_run *run, const struct dpb_job *job)
 {
-    *run = (struct dpb_job_run){.job = job,
-                                .signal_fd = -1,
-                                .memory_kills = dpb_memory_kills(""),
-                                .kill_at_ns = INT64_MAX,
-                                .child_ended = true};
+    *run = (struct dpb_job_run){.job = job, .signal_fd = -1};
     if (job->n_workers == 0 || job->n_workers > DPB_JOB_RANKS ||
         job->n_servers > DPB_JOB_RANKS - job->n_workers)
         return dpb_fail(DPB_USAGE,
@@ -57,11 +69,7 @@ static dpb_status run_create(struct dpb_job_run *run, const struct dpb_job *job)
     DPB_TRY(dpb_allocated(run->processes && run->fds));
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
-    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
-    *dpb_board_about(run->board) = job->about;
-    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
-        dpb_board_page(run->board, rank)->machine = job->machines[rank];
-    DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));
+    DPB_TRY(open_start(run));
     return dpb_job_take_signals(run);
 }
 
@@ -198,19 +206,57 @@ static void watch(struct dpb_job_run *run)
     dpb_job_show_end(run);
 }
 
-dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
+/* ---- starting again ------------------------------------------------------------------------ */
+
+/* After a loss, while the job has restarts left: what follows is a job of its own, with the next
+ * configuration, and with nothing of this one but the signals. */
+static dpb_status begin_again(struct dpb_job_run *run, struct dpb_job *job, bool *again)
 {
+    struct dpb_job_outcome outcome;
+    *again = false;
+    if (job->restarts == 0)
+        return DPB_OK;
+    dpb_job_judge(run, &outcome);
+    if (!dpb_job_is_loss(run, &outcome))
+        return DPB_OK;
+    const int64_t since_ns = dpb_job_page(run, outcome.culprit)->since_ns;
+    const struct dpb_loss loss = {.rank = outcome.culprit,
+                                  .cause = outcome.cause,
+                                  .sign_ns = since_ns > 0 ? since_ns : run->known_ns,
+                                  .known_ns = run->known_ns};
+    DPB_TRY(job->again(job->context, &loss, run->board, &job->config));
+    job->restarts--;
+    job->kept = *dpb_board_kept(run->board);
+    struct dpb_job_run next = {.job = job,
+                               .n_ranks = run->n_ranks,
+                               .processes = run->processes,
+                               .fds = run->fds,
+                               .signal_fd = run->signal_fd,
+                               .signals = run->signals};
+    memcpy(next.host, run->host, sizeof next.host);
+    memset(next.processes, 0, next.n_ranks * sizeof *next.processes);
+    dpb_store_server_destroy(run->server);
+    dpb_board_destroy(run->board);
+    *run = next;
+    *again = true;
+    return open_start(run);
+}
+
+dpb_status dpb_launch(const struct dpb_job *given, struct dpb_job_outcome *outcome)
+{
+    struct dpb_job job_of_now = *given, *job = &job_of_now;
     struct dpb_job_run run;
     if (!dpb_party_is_head(job->party))
         return dpb_part_launch(job, outcome);
     dpb_status status = run_create(&run, job);
     if (status == DPB_OK && job->party)
         dpb_head_begin(&run);
-    if (status == DPB_OK) {
+    for (bool again = true; status == DPB_OK && again;) {
         status = job->party ? dpb_job_greet_rank(&run) : dpb_job_start_ranks(&run);
         if (status != DPB_OK)
             dpb_job_kill_all(&run);
         watch(&run);
+        DPB_THEN(status, begin_again(&run, job, &again));
     }
     if (status == DPB_OK) {
         dpb_job_tell_parts(&run, DPB_CHANNEL_ALL_ENDED, NULL, 0);

@@ -304,17 +304,13 @@ static uint32_t find_culprit(const struct dpb_job_run *run)
     return culprit;
 }
 
-void dpb_job_conclude(const struct dpb_job_run *run, struct dpb_job_outcome *outcome)
+void dpb_job_judge(const struct dpb_job_run *run, struct dpb_job_outcome *outcome)
 {
     *outcome = (struct dpb_job_outcome){.culprit = UINT32_MAX, .board = run->board};
     bool forced = run->n_interrupts > 1;
     uint32_t culprit = forced ? UINT32_MAX : find_culprit(run);
     if (culprit != UINT32_MAX) {
         blame(run, culprit, outcome);
-        if (!run->was_given_up)
-            dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
-        if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
-            dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);
     } else if (run->interrupt != 0) {
         outcome->status = DPB_INTERRUPTED;
         outcome->exit_code = 128 + run->interrupt;
@@ -322,4 +318,24 @@ void dpb_job_conclude(const struct dpb_job_run *run, struct dpb_job_outcome *out
                  run->interrupt, strsignal(run->interrupt),
                  forced ? "; a second one ended the job at once" : "");
     }
+}
+
+bool dpb_job_is_loss(const struct dpb_job_run *run, const struct dpb_job_outcome *outcome)
+{
+    const uint32_t rank = outcome->culprit;
+    if (rank == UINT32_MAX || run->interrupt != 0 || run->n_running > 0)
+        return false;
+    return outcome->status == DPB_TIMEOUT ||
+           (run->processes[rank].fault_ns == 0 && message_time(run, rank) == INT64_MAX);
+}
+
+void dpb_job_conclude(const struct dpb_job_run *run, struct dpb_job_outcome *outcome)
+{
+    dpb_job_judge(run, outcome);
+    if (outcome->culprit == UINT32_MAX)
+        return;
+    if (!run->was_given_up)
+        dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
+    if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
+        dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);
 }

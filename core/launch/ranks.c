@@ -26,7 +26,8 @@
 #include "launch/stall.h"
 #include "machine/proc.h"
 
-#define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
+#define GRACE_NS INT64_C(2000000000)        /* from the first death to SIGKILL */
+#define RESTART_GRACE_NS INT64_C(100000000) /* where nobody reads what the others still write */
 /* For a killed process that the system does not let die. */
 #define GIVE_UP_NS INT64_C(10000000000)
 #define MPIRUN_GRACE_NS INT64_C(500000000)
@@ -263,7 +264,8 @@ void dpb_job_end(struct dpb_job_run *run)
         return;
     dpb_stall_keep_picture(run, dpb_now_ns());
     run->ending = true;
-    run->kill_at_ns = dpb_now_ns() + GRACE_NS;
+    run->known_ns = dpb_now_ns();
+    run->kill_at_ns = run->known_ns + (run->job->restarts > 0 ? RESTART_GRACE_NS : GRACE_NS);
     dpb_board_end_job(run->board);
     dpb_job_tell_parts(run, DPB_CHANNEL_END_JOB, NULL, 0);
 }

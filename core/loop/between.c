@@ -211,7 +211,9 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
 {
     const struct dpb_experiment *experiment = trainer->experiment;
     bool evaluates = dpb_experiment_evaluates(experiment, trainer->course.step);
-    bool saves = dpb_save_points_due(&experiment->save_points, trainer->course.step);
+    /* A training has nothing to continue behind its last step. */
+    bool saves = dpb_save_points_due(&experiment->save_points, trainer->course.step) &&
+                 !(*stop && experiment->settings.checkpoint.place == DPB_CHECKPOINT_PEER);
     if (trainer->course.step == trainer->course.first_step || (!evaluates && !saves))
         return DPB_OK;
     if (*stop)

@@ -55,6 +55,7 @@ static const char *learns(const struct dpb_settings *settings, const char **key)
                 {settings->eval.every_epochs > 0, "eval", "every_epochs"},
                 {settings->checkpoint.load[0] != '\0', "checkpoint", "load"},
                 {settings->checkpoint.save[0] != '\0', "checkpoint", "save"},
+                {dpb_saves(settings), "checkpoint", "place"},
                 {settings->run.mode == DPB_MODE_EVALUATE, "run", "mode"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].given) {

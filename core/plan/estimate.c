@@ -3,6 +3,7 @@
 
 #include "optim/optimizer.h"
 #include "plan/comm_points.h"
+#include "world/board.h"
 
 /* Weights, gradients, and the arrays that they pass through; optimizer state as if all of it were
  * the worker's. */
@@ -74,7 +75,18 @@ static uint64_t whole_state(const struct dpb_experiment *experiment)
 
 uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment)
 {
-    return experiment->settings.checkpoint.save[0] ? whole_state(experiment) : 0;
+    return dpb_saves(&experiment->settings) ? whole_state(experiment) : 0;
+}
+
+uint64_t dpb_experiment_kept_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    const uint64_t most = ops->state || settings->comm.late > 0 ? 1 + experiment->n_workers : 1;
+    const uint64_t n = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    return settings->checkpoint.place == DPB_CHECKPOINT_PEER
+               ? DPB_KEPT * most * (n + whole_state(experiment))
+               : 0;
 }
 
 static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
@@ -114,13 +126,15 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     bool on_device = dpb_experiment_arenas_on_device(experiment);
     const uint64_t state = dpb_experiment_state_memory(experiment, rank);
-    const bool continues = settings->checkpoint.load[0] && settings->checkpoint.resume;
+    const bool restarts = settings->run.restart > 0 && dpb_saves(settings);
+    const bool continues =
+        restarts || (settings->checkpoint.load[0] && settings->checkpoint.resume);
     const uint64_t read = continues && state > 0 ? whole_state(experiment) : 0;
     uint64_t total = arena + state;
     if (rank >= experiment->n_workers)
         return total + read;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
-        total = arena + (settings->checkpoint.save[0] ? state : 0);
+        total = arena + (dpb_saves(settings) ? state : 0);
     const struct dpb_compile_args compile = compile_args_of(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device) {

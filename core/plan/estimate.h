@@ -16,6 +16,9 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
 uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* Beside them, of rank 0: the optimizer's state as it is collected for a checkpoint. */
 uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment);
+/* Beside them, of the launcher: the checkpoints of checkpoint.place = peer. An upper bound where
+ * the strategy has a state of its own. */
+uint64_t dpb_experiment_kept_memory(const struct dpb_experiment *experiment);
 /* The elements of gradients among them: all, or those in slots. */
 uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank);
 /* The strategy's memory beside them that grows with the model. */

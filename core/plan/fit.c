@@ -47,6 +47,8 @@ void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struc
             fit->all_bytes += bytes;
     }
     fit->all_bytes += processes_of(experiment, machine) * process_bytes;
+    if (machine == UINT32_MAX || experiment->machines[0] == machine)
+        fit->all_bytes += dpb_experiment_kept_memory(experiment);
 }
 
 dpb_status dpb_fit_check(const struct dpb_experiment *experiment, const struct dpb_fit *fit,

@@ -255,8 +255,14 @@ static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
                                model->layout ? " or " : "",
                                model->layout ? model->layout->name : "");
     const char *key = settings->checkpoint.at[0] ? "at" : layout ? "layout" : "every";
-    if (!settings->checkpoint.save[0] &&
-        (settings->checkpoint.at[0] || settings->checkpoint.every || layout))
+    const bool in_files = settings->checkpoint.place == DPB_CHECKPOINT_FILE;
+    const bool has_points = settings->checkpoint.at[0] || settings->checkpoint.every;
+    if (!in_files && (!has_points || settings->run.restart == 0))
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "checkpoint", "place",
+            "checkpoint.place = peer keeps checkpoints for run.restart while the "
+            "job lives; give run.restart and checkpoint.every, or leave it out");
+    if (!settings->checkpoint.save[0] && ((in_files && has_points) || layout))
         return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", key,
                                "checkpoint.%s without checkpoint.save: give the file that the "
                                "checkpoints are named after",

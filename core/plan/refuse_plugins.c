@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "launch/environment.h"
 #include "plan/contract.h"
 #include "plan/estimate.h"
 #include "plan/host.h"
@@ -312,30 +313,28 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
                     shard->origin, shard->value, experiment->codec.name);
 }
 
+/* NULL: nothing is refused. */
+static dpb_status refuse_key(const struct dpb_experiment *experiment, const char *section,
+                             const char *key, const char *why)
+{
+    return why ? dpb_config_fail(experiment->config, DPB_UNSUPPORTED, section, key, "%s", why)
+               : DPB_OK;
+}
+
 static dpb_status check_late(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const char *place = dpb_config_origin(experiment->config, "comm", "late");
-    if (settings->comm.late == 0)
-        return DPB_OK;
-    if (settings->run.mode == DPB_MODE_COMM)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: `dpbench comm` waits for the end of each exchange; leave comm.late "
-                        "out",
-                        place);
-    if (dpb_experiment_codec(experiment))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.late = 1 beside comm.codec = %s (%s): no contract is both late "
-                        "and lossy; leave one of them out",
-                        place, experiment->codec.name,
-                        dpb_config_origin(experiment->config, "comm", "codec"));
-    if (settings->run.precision == DPB_PRECISION_FP16)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.late = 1 with run.precision = fp16, which leaves out steps whose "
-                        "gradients overflow: the step before would be more than one late; take "
-                        "another precision",
-                        place);
-    return DPB_OK;
+    const char *why =
+        settings->comm.late == 0              ? NULL
+        : settings->run.mode == DPB_MODE_COMM ? "`dpbench comm` waits for the end of each "
+                                                "exchange; leave comm.late out"
+        : dpb_experiment_codec(experiment)
+            ? "comm.late = 1 beside comm.codec: no contract is both late and lossy; leave one out"
+        : settings->run.precision == DPB_PRECISION_FP16
+            ? "comm.late = 1 with run.precision = fp16, which leaves out steps whose gradients "
+              "overflow: the step before would be more than one late; take another precision"
+            : NULL;
+    return refuse_key(experiment, "comm", "late", why);
 }
 
 /* This process is neither a launcher under mpirun or srun nor a rank of one, and will not be. */
@@ -349,26 +348,23 @@ static bool started_locally(const struct dpb_experiment *experiment)
 static dpb_status check_survive(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const char *place = dpb_config_origin(experiment->config, "run", "survive");
     char comms[NAMES];
     if (!settings->run.survive)
         return DPB_OK;
-    if (settings->run.mode == DPB_MODE_COMM)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: `dpbench comm` times exchanges of all workers; leave run.survive out",
-                        place);
-    if (!started_locally(experiment))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.survive = yes, and mpirun and srun end a job when one of its "
-                        "processes dies; leave it out, or start dpbench without them",
-                        place);
-    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_SURVIVES)
-        return DPB_OK;
+    const char *why = settings->run.mode == DPB_MODE_COMM
+                          ? "`dpbench comm` times exchanges of all workers; leave run.survive out"
+                      : !started_locally(experiment)
+                          ? "run.survive = yes, and mpirun and srun end a job when one of its "
+                            "processes dies; leave it out, or start dpbench without them"
+                          : NULL;
+    if (why || (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_SURVIVES))
+        return refuse_key(experiment, "run", "survive", why);
     DPB_TRY(list_comms(DPB_COMM_SURVIVES, comms));
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: run.survive = yes, and the workers of comm '%s' need each other's "
-                    "gradients; leave it out, or take a comm.name whose workers do without:%s",
-                    place, settings->comm.name, comms);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "survive",
+                           "run.survive = yes, and the workers of comm '%s' need each other's "
+                           "gradients; leave it out, or take a comm.name whose workers do "
+                           "without:%s",
+                           settings->comm.name, comms);
 }
 
 static bool has_operation(const struct dpb_plugin *plugin, const void *operation)
@@ -493,23 +489,50 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Whether servers do not wait for each worker in each step. */
+static bool goes_apart(const struct dpb_contract *contract)
+{
+    const dpb_consistency kind = contract->consistency;
+    return kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES ||
+           kind == DPB_ASYNCHRONOUS;
+}
+
 /* A checkpoint counts Adam's updates by the steps, and servers that do not wait for each worker in
  * each step make another number. */
 static dpb_status check_state(const struct dpb_experiment *experiment,
                               const struct dpb_contract *contract)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const dpb_consistency kind = contract->consistency;
-    const bool counts = dpb_optimizer_has_moments(&settings->optimizer) &&
-                        (kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES ||
-                         kind == DPB_ASYNCHRONOUS);
-    if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
+    const bool counts = dpb_optimizer_has_moments(&settings->optimizer) && goes_apart(contract);
+    if (counts && (dpb_saves(settings) || settings->checkpoint.load[0]))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
                                "comm '%s': a checkpoint does not say how many updates of optimizer "
                                "'%s' a server has made; leave checkpoint.save and "
                                "checkpoint.load out, or take sgd or adagrad",
                                settings->comm.name, dpb_optimizer_names[settings->optimizer.kind]);
     return DPB_OK;
+}
+
+static dpb_status check_restart(const struct dpb_experiment *experiment,
+                                const struct dpb_contract *contract)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
+    uint32_t rank;
+    const char *why =
+        run->restart == 0             ? NULL
+        : run->mode != DPB_MODE_TRAIN ? "run.restart is for trainings; leave it out"
+        : run->survive ? "run.restart beside run.survive: the others train on without the lost "
+                         "worker; leave one out"
+        : !started_locally(experiment) || dpb_environment_is_here(&rank)
+            ? "run.restart, and mpirun, srun and torchrun end a job when a process dies; leave it "
+              "out, or start dpbench without them"
+        : goes_apart(contract)
+            ? "run.restart, and workers of this comm.name are steps apart; take a synchronous one"
+        : !is_known ? "run.restart needs a known last step: give run.epochs, or run.steps with "
+                      "run.steady_limit_s = 0"
+                    : NULL;
+    return refuse_key(experiment, "run", "restart", why);
 }
 
 static dpb_status check_synchronous(const struct dpb_experiment *experiment,
@@ -545,6 +568,7 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
     DPB_TRY(check_measured(experiment, contract));
     DPB_TRY(check_state(experiment, contract));
     DPB_TRY(check_synchronous(experiment, contract));
+    DPB_TRY(check_restart(experiment, contract));
     if (contract->consistency != DPB_ALONE &&
         dpb_contract_apart(contract, experiment->plugins[DPB_PLUGIN_COMM]->ops) &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)

@@ -51,3 +51,8 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
         snprintf(path, capacity, "%.*s-step%" PRIu64 "%s", stem, save, step, has ? extension : "");
     return written >= 0 && (size_t)written < capacity;
 }
+
+void dpb_kept_path(const struct dpb_board_kept *kept, uint32_t i, char *path, size_t capacity)
+{
+    snprintf(path, capacity, "/proc/%d/fd/%d", (int)kept->launcher, (int)kept->files[i]);
+}

@@ -4,6 +4,7 @@
 
 #include "base/settings.h"
 #include "dpbench/status.h"
+#include "world/board.h"
 
 enum { DPB_SAVE_POINTS = 64 };
 
@@ -21,5 +22,7 @@ bool dpb_save_points_due(const struct dpb_save_points *points, uint64_t step);
 /* checkpoint.save with the step in its name: net.safetensors -> net-step100.safetensors. False: too
  * long. */
 bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capacity);
+/* The same of checkpoint i that the launcher keeps, for processes of its machine and user. */
+void dpb_kept_path(const struct dpb_board_kept *kept, uint32_t i, char *path, size_t capacity);
 
 #endif

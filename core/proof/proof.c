@@ -412,7 +412,7 @@ struct kept {
 static bool saves_state(const struct dpb_exchange *exchange)
 {
     const struct dpb_codec *codec = dpb_experiment_codec(exchange->experiment);
-    return exchange->experiment->settings.checkpoint.save[0] &&
+    return dpb_saves(&exchange->experiment->settings) &&
            (exchange->ops->state || exchange->late.on) && (!codec || codec->options->feedback);
 }
 

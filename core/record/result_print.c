@@ -130,6 +130,13 @@ static void print_timing(const json_t *document, FILE *out)
             : gated ? "NOT STEADY"
                     : "no steady-state gate");
     print_rates(document, out);
+    if (json_is_object(json_object_get(document, "goodput")))
+        fprintf(out, "  %-13s %.1f useful samples/s over all of %.3f s%s\n", "goodput",
+                dpb_json_number(document, "goodput.samples_per_s"),
+                dpb_json_number(document, "goodput.wall_s"),
+                dpb_json_true(document, "goodput.restarted")
+                    ? "; RESTARTED: the steps are the last start's"
+                    : "");
 }
 
 static void print_codec(const json_t *document, FILE *out)

@@ -81,12 +81,11 @@ void dpb_saved_warn(const struct dpb_exchange *exchange)
     const bool apart = !contract->replicas_equal || contract->settle_steps > 0 ||
                        contract->consistency == DPB_LOSSY;
     if (dpb_world.rank == 0 && apart && contract->consistency != DPB_ALONE &&
-        !exchange->ops->state && !exchange->late.on &&
-        exchange->experiment->settings.checkpoint.save[0])
+        !exchange->ops->state && !exchange->late.on && dpb_saves(&exchange->experiment->settings))
         dpb_warn("state_not_saved",
                  "comm '%s' keeps gradients or replicas apart and has no hook `state`: a training "
-                 "continued from %s begins without them",
-                 comm_of(exchange->experiment), exchange->experiment->settings.checkpoint.save);
+                 "continued from its checkpoints begins without them",
+                 comm_of(exchange->experiment));
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */

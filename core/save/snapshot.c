@@ -32,7 +32,7 @@ dpb_status dpb_snapshot_open(struct dpb_snapshot *snapshot, struct dpb_exchange 
     *snapshot =
         (struct dpb_snapshot){.exchange = exchange, .statistics = statistics, .journal = journal};
     dpb_saved_warn(exchange);
-    if (!settings->checkpoint.save[0] || n_arrays == 0)
+    if (!dpb_saves(settings) || n_arrays == 0)
         return DPB_OK;
     return dpb_collect_open(&exchange->plan, &exchange->layout, exchange->optimizer, n_arrays,
                             settings->comm.name, &snapshot->collection);
@@ -130,7 +130,7 @@ dpb_status dpb_snapshot_load(struct dpb_snapshot *snapshot)
 /* ---- saving -------------------------------------------------------------------------------- */
 
 /* Rank 0, with the mean statistics and the published weights. */
-static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path,
+static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path, bool over,
                                  const struct dpb_progress *progress, const void *weights,
                                  void *state)
 {
@@ -148,7 +148,8 @@ static dpb_status write_snapshot(struct dpb_snapshot *snapshot, const char *path
     struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
                                         .type = experiment->weight_type,
                                         .weights = (void *)(uintptr_t)weights,
-                                        .state = state};
+                                        .state = state,
+                                        .over = over};
     (void)dpb_layout_find(experiment->graph->layout, experiment->settings.checkpoint.layout,
                           &checkpoint.layout); /* it was checked before the run */
     bytes *= dpb_optimizer_state_names(&experiment->settings.optimizer, checkpoint.optimizer_names);
@@ -181,7 +182,7 @@ static dpb_status fetch_state(struct dpb_snapshot *snapshot)
                                                                        : DPB_OK;
 }
 
-static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path,
+static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path, bool over,
                                  const struct dpb_progress *progress)
 {
     const struct dpb_experiment *experiment = snapshot->exchange->experiment;
@@ -204,7 +205,7 @@ static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path
     snprintf(name, sizeof name, "checkpoint/%u", snapshot->n_begun++);
     dpb_status status = dpb_statistics_average(snapshot->statistics, replicas, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)
-        status = write_snapshot(snapshot, path, progress, weights, average);
+        status = write_snapshot(snapshot, path, over, progress, weights, average);
     else if (status == DPB_OK)
         status = dpb_collect_answer(&snapshot->collection);
     if (status == DPB_OK && dpb_world.rank != 0)
@@ -217,11 +218,11 @@ static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path
     return status;
 }
 
-static dpb_status save(struct dpb_snapshot *snapshot, const char *path,
+static dpb_status save(struct dpb_snapshot *snapshot, const char *path, bool over,
                        const struct dpb_progress *progress)
 {
     const int64_t begun_ns = dpb_trace_begin();
-    dpb_status status = take_and_write(snapshot, path, progress);
+    dpb_status status = take_and_write(snapshot, path, over, progress);
     dpb_trace_end(DPB_TRACE_CHECKPOINT, 0, progress->step, begun_ns);
     return status;
 }
@@ -229,16 +230,27 @@ static dpb_status save(struct dpb_snapshot *snapshot, const char *path,
 dpb_status dpb_snapshot_save(struct dpb_snapshot *snapshot, const struct dpb_progress *progress)
 {
     const char *path = snapshot->exchange->experiment->settings.checkpoint.save;
-    return path[0] ? save(snapshot, path, progress) : DPB_OK;
+    return path[0] ? save(snapshot, path, false, progress) : DPB_OK;
 }
 
 dpb_status dpb_snapshot_save_step(struct dpb_snapshot *snapshot,
                                   const struct dpb_progress *progress)
 {
+    const struct dpb_settings *settings = &snapshot->exchange->experiment->settings;
+    const bool over = settings->checkpoint.place == DPB_CHECKPOINT_PEER;
+    struct dpb_board_kept *kept = dpb_board_kept(dpb_world.board);
+    const uint32_t oldest = kept->steps[1] < kept->steps[0];
     char path[PATH_MAX];
-    dpb_snapshot_path(snapshot->exchange->experiment->settings.checkpoint.save, progress->step,
-                      path, sizeof path);
-    return save(snapshot, path, progress);
+    if (over)
+        dpb_kept_path(kept, oldest, path, sizeof path);
+    else
+        dpb_snapshot_path(settings->checkpoint.save, progress->step, path, sizeof path);
+    if (dpb_world.rank == 0)
+        __atomic_store_n(&kept->steps[oldest], 0, __ATOMIC_RELEASE);
+    DPB_TRY(save(snapshot, path, over, progress));
+    if (dpb_world.rank == 0)
+        __atomic_store_n(&kept->steps[oldest], progress->step, __ATOMIC_RELEASE);
+    return DPB_OK;
 }
 
 /* ---- after a death ------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@ dpb_status dpb_snapshot_load(struct dpb_snapshot *snapshot);
 /* Collective over the workers, between steps: rank 0 writes checkpoint.save, the others wait.
  * Nothing if that is not set. */
 dpb_status dpb_snapshot_save(struct dpb_snapshot *snapshot, const struct dpb_progress *progress);
-/* The same, with the step in the file's name. */
+/* The same, with the step in the file's name, or into memory of the launcher: checkpoint.place. */
 dpb_status dpb_snapshot_save_step(struct dpb_snapshot *snapshot,
                                   const struct dpb_progress *progress);
 /* The launcher, after all processes have ended: removes a partial file that a process left beside

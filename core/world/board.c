@@ -27,6 +27,7 @@ struct board_header {
     int32_t signal_number;
     int64_t suspended_ns;
     struct dpb_board_about about;
+    struct dpb_board_kept kept;
 };
 
 struct dpb_board {
@@ -228,6 +229,11 @@ struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank)
 struct dpb_board_about *dpb_board_about(struct dpb_board *board)
 {
     return &header_of(board)->about;
+}
+
+struct dpb_board_kept *dpb_board_kept(struct dpb_board *board)
+{
+    return &header_of(board)->kept;
 }
 
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)

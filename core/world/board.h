@@ -74,6 +74,14 @@ struct dpb_board_about {
     uint64_t record_bytes; /* of struct dpb_record in the job's version */
 };
 
+/* Checkpoints that a restart continues (run.restart). The launcher writes the first two members
+ * before any rank is there, rank 0 the steps; so a step is never that of a part of a checkpoint. */
+enum { DPB_KEPT = 2 }; /* while one is written, the other is whole */
+struct dpb_board_kept {
+    int32_t launcher, files[DPB_KEPT]; /* its process, and memfds of it; unused with files */
+    uint64_t steps[DPB_KEPT];          /* done at the last two checkpoints; 0: none, or not whole */
+};
+
 struct dpb_board;
 
 /* Words of the control memory that a rank has written, for the boards of other parts (party.h):
@@ -102,6 +110,7 @@ void dpb_board_destroy(struct dpb_board *board);              /* unmaps; accepts
 uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
 struct dpb_board_about *dpb_board_about(struct dpb_board *board);
+struct dpb_board_kept *dpb_board_kept(struct dpb_board *board);
 /* *bytes: its size; `bytes` may be NULL. */
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
 /* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is

@@ -85,7 +85,8 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                  {"disturbed", "load.disturbed", "disturbed"},
                  {"throttled", "throttled", "throttled"},
                  {"time-sliced", "gpus.time_sliced", "time_sliced"},
-                 {"emulation late", "emulated.late", "emulation_late"}};
+                 {"emulation late", "emulated.late", "emulation_late"},
+                 {"restarted", "goodput.restarted", "restarted"}};
     enum { MARKS = sizeof marks / sizeof marks[0] };
     _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;

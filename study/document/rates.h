@@ -21,7 +21,7 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for
  * rows alone. */
 enum {
-    DPB_DOUBT_NOT_STEADY = 6,
+    DPB_DOUBT_NOT_STEADY = 7,
     DPB_DOUBT_LEFT,
     DPB_DOUBT_WRONG,
     DPB_DOUBT_ONCE,

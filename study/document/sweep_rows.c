@@ -378,6 +378,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
     json_object_set(row, "emulated", emulated_of(runs->any));
     json_object_set_new(row, "emulation_late", json_boolean(any_true(runs, "emulated.late", true)));
+    json_object_set_new(row, "restarted", json_boolean(any_true(runs, "goodput.restarted", true)));
     return row;
 }
 

@@ -45,3 +45,11 @@ int board_ranks_with_steps(pid_t launcher, int n)
     dpb_board_destroy(board);
     return found;
 }
+
+long board_step(pid_t launcher)
+{
+    struct dpb_board *board = board_of(launcher);
+    const long step = board ? (long)dpb_board_page(board, 0)->step : -1;
+    dpb_board_destroy(board);
+    return step;
+}

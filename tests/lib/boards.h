@@ -10,5 +10,7 @@ bool board_is_there(pid_t launcher);
 /* How many of the first `n` ranks on its board have made some steps, warm-up's among them; servers
  * make none and count. 0: no board yet. */
 int board_ranks_with_steps(pid_t launcher, int n);
+/* The step that rank 0 is in; -1: no board yet. */
+long board_step(pid_t launcher);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
- * names one cause, keeps what was measured, and leaves nothing behind.
+ * names one cause, keeps what was measured, and leaves nothing behind. Half of them start again.
  *
  * The same around the saves of checkpoints, a fifth as often: each training continues from what was
  * saved.
@@ -63,8 +63,10 @@ static const struct strategy_form *pick_form(unsigned *seed)
     return form;
 }
 
-static void make_arguments(unsigned *seed, const char *fault, char *text, size_t size)
+/* Returns how often the job may start again. */
+static int make_arguments(unsigned *seed, const char *fault, char *text, size_t size)
 {
+    static const char *const places[] = {"file", "peer"};
     const struct strategy_form *form = pick_form(seed);
     int n_workers = 2 + rand_r(seed) % 2;
     int n_ranks = n_workers + form->servers;
@@ -73,13 +75,19 @@ static void make_arguments(unsigned *seed, const char *fault, char *text, size_t
     int rank = rand_r(seed) % (device ? n_workers : n_ranks);
     /* Most often early: the later the call, the fewer the hooks that ever see it. */
     int call = rand_r(seed) % 2 ? 1 : 1 + rand_r(seed) % 12;
+    const char *prove = rand_r(seed) % 3 == 0 ? "run.prove=yes" : "";
+    const bool on_core = rand_r(seed) % 4 == 0;
+    const char *hook = device ? PICK(device_hooks) : PICK(comm_hooks);
+    const int n_restarts = rand_r(seed) % 2 * 2;
     snprintf(text, size,
              "%s device.name=%s run.comm_cores=%d run.timeout_s=%g "
              "run.stall_warning_s=0.5 checkpoint.save=x.safetensors checkpoint.every=4 %s "
+             "run.restart=%d checkpoint.place=%s "
              "%s.fault=%s %s.hook=%s %s.rank=%d %s.call=%d",
              form_settings(form, "fault comm.inner=", n_workers), device ? "fault" : "reference",
-             rand_r(seed) % 4 == 0, timeout_s, rand_r(seed) % 3 == 0 ? "run.prove=yes" : "", kind,
-             fault, kind, device ? PICK(device_hooks) : PICK(comm_hooks), kind, rank, kind, call);
+             on_core, timeout_s, prove, n_restarts, n_restarts ? PICK(places) : "file", kind, fault,
+             kind, hook, kind, rank, kind, call);
+    return n_restarts;
 }
 
 static int remove_checkpoints(void)
@@ -94,9 +102,9 @@ static bool run_one(unsigned *seed)
     struct command command;
     struct traces before;
     const char *fault = PICK(faults);
-    make_arguments(seed, fault, arguments, sizeof arguments);
+    const int n_starts = 1 + make_arguments(seed, fault, arguments, sizeof arguments);
     traces_take(&before, ".");
-    double bound_s = most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0);
+    double bound_s = n_starts * (most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0));
     dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
     for (int try = 1; command.seconds > bound_s && try < TRIES; try++) { /* a busy machine */
         assert_int_equal(remove_checkpoints(), 0);
@@ -116,7 +124,7 @@ static bool run_one(unsigned *seed)
     }
     assert_int_equal(remove_checkpoints(), 0); /* whole ones: what else there is is a leftover */
     traces_expect_none(&before, arguments, 0.5);
-    return failed;
+    return failed || json_array_size(json_at(command.json, "restarts")) > 0;
 }
 
 /* SIGINT or SIGTERM at any time from the first rank on. */

@@ -198,6 +198,7 @@ static const struct {
 } elsewhere[] = {
     {"checkpoint.layout", "gpt2.py"},
     {"checkpoint.partial", "test_contracts"},
+    {"checkpoint.place", "test_restart"},
     {"comm.ack_timeout", "rdma_vm.sh"},
     {"comm.algo", "test_nccl"},
     {"comm.algorithm", "test_gloo"},
@@ -273,6 +274,7 @@ static const struct {
     {"run.memory", "test_too_large"},
     {"run.open", "test_environment"},
     {"run.port", "test_environment"},
+    {"run.restart", "test_restart"},
     {"run.stall_warning_s", "test_stall"},
     {"run.timeout_s", "test_faults"},
     {"run.trace", "test_trace"},

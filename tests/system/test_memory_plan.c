@@ -70,16 +70,19 @@ TEST(test_plan_and_peak)
 TEST(test_plan_of_a_checkpoint)
 {
     static const double state_mib = 2 * 4 * 20922378.0 / (1 << 20);
-    static const char *const more[] = {"", "checkpoint.save=a.safetensors",
-                                       "checkpoint.load=a.safetensors"};
-    double planned[3];
+    static const char *const more[] = {
+        "", "checkpoint.save=a.safetensors", "checkpoint.load=a.safetensors",
+        "checkpoint.place=peer checkpoint.every=1 run.restart=1 run.steps=1 run.steady_limit_s=0"};
+    double planned[4];
     struct command command;
     dpbench_ends(&command, deadline_s, 0, ADAM "run.steps=1 run.warmup_steps=0 %s", more[1]);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         dpbench(&command, deadline_s, "check " ADAM "%s", more[i]);
         planned[i] = planned_mib(&command);
     }
     assert_true(fabs(planned[1] - planned[0] - state_mib) < 1);
+    /* Two files, each of weights and state, that the launcher keeps; and a rank reads one. */
+    assert_true(fabs(planned[3] - planned[1] - 2 * 1.5 * state_mib - planned[2] + planned[0]) < 1);
     assert_true(planned[2] > planned[0] + 0.9 * state_mib && planned[2] < planned[1] + 1);
 }
 
