@@ -152,15 +152,19 @@ static dpb_status step(struct dpb_session *s)
     return dpb_session_backward(s);
 }
 
-static dpb_status repeat(struct dpb_session *s, const struct left *left)
+/* `kept`: NULL, or the weights, of which a node's alone are there when it is entered. */
+static dpb_status repeat(struct dpb_session *s, const struct left *left, const void *kept)
 {
-    s->pass.weights_changed = false;
+    s->pass.weights_changed = kept != NULL; /* packed copies would hide a node's absence */
     s->spoil = true;
+    s->kept = kept;
     dpb_status status = step(s);
     s->spoil = false;
     memcpy(s->weights, left->weights, left->bytes);
     DPB_TRY(status);
-    return same_bits(s, left, "the same step again, while final weights are overwritten");
+    return same_bits(s, left,
+                     kept ? "the same step again, with weights of the node entered last alone"
+                          : "the same step again, while final weights are overwritten");
 }
 
 /* Training's own programs keep nothing for a test: tensors share memory. */
@@ -191,7 +195,9 @@ dpb_status dpb_opcheck_repeat(struct dpb_session *s)
 {
     struct left left;
     dpb_status status = keep(s, &left);
-    DPB_THEN(status, repeat(s, &left));
+    DPB_THEN(status, repeat(s, &left, NULL));
+    if (s->node_by_node)
+        DPB_THEN(status, repeat(s, &left, left.weights));
     DPB_THEN(status, repeat_without_inspect(s, &left));
     free(left.gradients);
     free(left.weights);

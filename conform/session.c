@@ -155,6 +155,27 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
     return DPB_OK;
 }
 
+static void spoil_all(struct dpb_session *s)
+{
+    for (uint64_t i = 0; s->spoil && s->kept && i < s->graph->n_elements; i++)
+        dpb_session_set(s, s->weights, i, NAN);
+}
+
+/* Weights of this node alone are there. */
+static dpb_status on_enter(void *context, uint32_t node)
+{
+    struct dpb_session *s = context;
+    const uint32_t tensors[] = {s->graph->nodes[node].weight, s->graph->nodes[node].bias};
+    spoil_all(s);
+    for (int t = 0; s->spoil && s->kept && t < 2; t++)
+        for (uint64_t i = 0; tensors[t] != DPB_NONE && i < s->graph->tensors[tensors[t]].n_elements;
+             i++) {
+            const uint64_t at = s->graph->tensors[tensors[t]].offset + i;
+            dpb_session_set(s, s->weights, at, dpb_session_value(s, s->kept, at));
+        }
+    return DPB_OK;
+}
+
 static dpb_status on_progress(void *context)
 {
     struct dpb_session *s = context;
@@ -165,6 +186,7 @@ static dpb_status on_progress(void *context)
 dpb_status dpb_session_forward(struct dpb_session *s)
 {
     s->n_progress = 0;
+    spoil_all(s);
     return s->ops->forward(s->program, &s->pass, &s->batch, &s->hooks, &s->outcome);
 }
 
@@ -266,7 +288,8 @@ dpb_status dpb_session_open(const struct dpb_session_args *args, struct dpb_sess
                                        .first_sample = DPB_SESSION_FIRST_SAMPLE,
                                        .valid = args->batch,
                                        .loss_scale = 256}};
-    s->hooks = (struct dpb_hooks){.context = s, .final = on_final, .progress = on_progress};
+    s->hooks = (struct dpb_hooks){
+        .context = s, .final = on_final, .enter = on_enter, .progress = on_progress};
     dpb_status status = make_arenas(args, s);
     DPB_THEN(status, compile(args, s));
     if (status != DPB_OK) {

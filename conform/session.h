@@ -45,6 +45,7 @@ struct dpb_session {
     uint64_t frontier; /* announced by backward so far */
     void *at_frontier; /* the gradients at that time */
     bool spoil;        /* overwrite weights that backward has released */
+    const void *kept;  /* with spoil: the weights; those of the node entered last alone are there */
     uint64_t n_progress;
 };
 

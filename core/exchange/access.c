@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "exchange/resident.h"
 #include "exchange/step.h"
 
 /* There is room for one arena, which the device itself copies from and to. */
@@ -74,6 +75,7 @@ dpb_status dpb_arena_checksum(struct dpb_exchange *exchange, const void *arena, 
 dpb_status dpb_exchange_publish(struct dpb_exchange *exchange, const char *phase,
                                 struct dpb_view *view)
 {
+    DPB_TRY(dpb_resident_all(exchange));
     DPB_TRY(exchange->ops->publish(exchange->comm, view));
     dpb_world_note(phase, UINT64_MAX, UINT32_MAX);
     return DPB_OK;

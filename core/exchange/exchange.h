@@ -2,8 +2,9 @@
  * exchange.h - a rank's strategy, opened on a layout, with its arenas. Training and `dpbench comm`
  * both use a struct dpb_exchange.
  *
- * open.h opens and closes the strategy. step.h, staging.h, slots.h and pump.h are a step's
- * exchange, late.h is the exchange of comm.late, access.h is core's own access between steps.
+ * open.h opens and closes the strategy. step.h, staging.h, slots.h, resident.h and pump.h are a
+ * step's exchange, late.h is the exchange of comm.late, access.h is core's own access between
+ * steps.
  */
 #ifndef DPB_CORE_EXCHANGE_EXCHANGE_H
 #define DPB_CORE_EXCHANGE_EXCHANGE_H
@@ -60,6 +61,23 @@ struct dpb_slots {
     uint32_t next_tensor; /* of this step: the first whose gradients are not final */
 };
 
+/* Weights on need (resident.h). */
+struct dpb_resident_bucket {
+    bool held;       /* needed, and not given back */
+    uint64_t number; /* of its last need, from 1; 0: it was loaded */
+    uint64_t turn;   /* the last that reads it */
+};
+
+struct dpb_resident {
+    struct dpb_resident_bucket *buckets; /* NULL: all weights are here all the time */
+    uint64_t *held, n_held;              /* those that are held */
+    uint64_t n_needs, n_shown, turn;
+    uint32_t node;       /* that was entered last */
+    bool in_step;        /* of training: the device's passes enter nodes */
+    bool prefetches;     /* a bucket of the next node may be needed */
+    uint64_t most_bytes; /* of memory behind the arena, in passes */
+};
+
 /* comm.late: an exchange continues in the next step. */
 struct dpb_late {
     bool on;
@@ -75,6 +93,8 @@ struct dpb_onlooker {
     void (*begin)(void *owner);
     /* A step's gradients [begin, end) are final in exchange->gradients, and not handed over yet. */
     void (*gradients)(void *owner, uint64_t begin, uint64_t end);
+    /* Weights [begin, end), which were needed, are here for a pass of the device. */
+    void (*weights)(void *owner, uint64_t begin, uint64_t end);
 };
 
 struct dpb_exchange {
@@ -95,6 +115,7 @@ struct dpb_exchange {
     struct dpb_optimizer *optimizer;
     struct dpb_staging staging;
     struct dpb_slots slots;
+    struct dpb_resident resident;
     struct dpb_late late;
     struct dpb_onlooker onlooker;
 

@@ -8,6 +8,7 @@
 #include "exchange/checked_codec.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
+#include "exchange/resident.h"
 #include "exchange/slots.h"
 #include "exchange/staging.h"
 #include "graph/graph.h"
@@ -130,6 +131,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
         exchange->plan.bucket_elements;
     exchange->arenas.bucket_elements = exchange->plan.bucket_elements;
     exchange->arenas.layout = exchange->layout;
+    DPB_TRY(dpb_resident_plan(exchange));
     return agree_on_layout(exchange);
 }
 
@@ -168,6 +170,7 @@ static dpb_status bind_arenas(struct dpb_exchange *exchange)
     DPB_TRY(dpb_arenas_make(&exchange->memory, &exchange->plan, &exchange->layout, on_device,
                             &exchange->arenas));
     DPB_TRY(dpb_late_open(exchange));
+    DPB_TRY(dpb_resident_open(exchange));
     DPB_TRY(dpb_checked_codec_allocate(exchange->layout.n_elements < exchange->plan.bucket_elements
                                            ? exchange->layout.n_elements
                                            : exchange->plan.bucket_elements));
@@ -197,6 +200,7 @@ dpb_status dpb_exchange_open(struct dpb_exchange *exchange, const struct dpb_gra
 dpb_status dpb_exchange_load(struct dpb_exchange *exchange)
 {
     DPB_TRY(exchange->ops->load(exchange->comm));
+    dpb_resident_loaded(exchange);
     return dpb_late_load(exchange);
 }
 
@@ -219,6 +223,7 @@ void dpb_exchange_close(struct dpb_exchange *exchange)
     exchange->optimizer = NULL;
     dpb_staging_close(exchange);
     dpb_late_close(exchange);
+    dpb_resident_close(exchange);
     dpb_checked_codec_release();
     dpb_arenas_release(&exchange->memory);
     dpb_release(exchange->plan.owned, exchange->plan.n_owned * sizeof *exchange->plan.owned);

@@ -5,6 +5,7 @@
 #include "exchange/checked_codec.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
+#include "exchange/resident.h"
 #include "exchange/slots.h"
 #include "exchange/staging.h"
 #include "measure/account.h"
@@ -34,6 +35,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
     exchange->staging.next_bucket = 0;
     exchange->staging.next_event = 0;
     exchange->slots.next_tensor = 0;
+    exchange->resident.in_step = !plain;
     exchange->passes.given_up = false;
     exchange->passes.may_stop =
         may_drop(&exchange->plan.contract) && exchange->memory.device.ops == dpb_host_device.ops;
@@ -55,7 +57,10 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
     if (!event)
         dpb_account_ready(frontier);
     exchange->passes.final = event;
-    return exchange->late.on ? DPB_OK : dpb_staging_give(exchange, frontier, event);
+    if (exchange->late.on)
+        return DPB_OK;
+    DPB_TRY(dpb_staging_give(exchange, frontier, event));
+    return dpb_resident_leave(exchange);
 }
 
 static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
@@ -72,7 +77,8 @@ dpb_status dpb_exchange_move(void *exchange_)
     /* Was something handed over, or is it left of the last step? */
     const bool has_work =
         exchange->late.on ? exchange->passes.pending && !dpb_events.poll(exchange->passes.pending)
-                          : exchange->staging.next_bucket > 0 || exchange->passes.pending;
+                          : exchange->staging.next_bucket > 0 || exchange->passes.pending ||
+                                dpb_resident_awaits(exchange);
     return has_work && !exchange->pump.running ? make_progress(exchange, progress_budget_ns)
                                                : DPB_OK;
 }
@@ -245,6 +251,11 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
     return dpb_slots_await_node(exchange, frontier);
 }
 
+static dpb_status on_enter(void *context, uint32_t node)
+{
+    return dpb_resident_enter(context, node);
+}
+
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)
 {
     const struct dpb_exchange *exchange = context;
@@ -276,6 +287,7 @@ struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
 {
     return (struct dpb_hooks){.context = exchange,
                               .final = on_final,
+                              .enter = exchange->resident.buckets ? on_enter : NULL,
                               .progress = on_progress,
                               .capture = on_capture,
                               .join = on_join,

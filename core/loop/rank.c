@@ -167,7 +167,8 @@ static dpb_status serve(struct dpb_trainer *trainer)
 static void note_arenas(const struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     const uint64_t *bytes = exchange->memory.own_bytes;
-    journal->weights_bytes = bytes[DPB_ARENA_WEIGHTS];
+    const uint64_t held = exchange->resident.most_bytes; /* of weights on need */
+    journal->weights_bytes = held > 0 ? held : bytes[DPB_ARENA_WEIGHTS];
     journal->gradients_bytes = bytes[DPB_ARENA_GRADIENTS];
     journal->scratch_bytes = bytes[DPB_ARENA_SCRATCH] + bytes[DPB_ARENA_INBOX];
     journal->state_bytes = dpb_optimizer_bytes(exchange->optimizer);

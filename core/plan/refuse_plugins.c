@@ -297,6 +297,40 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
+/* The same for weights that are here while they are read. */
+static dpb_status check_parameters(const struct dpb_experiment *experiment,
+                                   const struct dpb_setting *shard)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct {
+        bool given;
+        const char *section, *key, *why;
+    } apart[] = {
+        {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
+         "`dpbench comm` has no passes that read weights"},
+        {experiment->accumulate > 1, "run", "accumulate",
+         "each micro-batch would fetch all weights twice"},
+        {settings->run.precision == DPB_PRECISION_FP16, "run", "precision",
+         "fp16 keeps all gradients until they are known to be finite"},
+        {settings->comm.late > 0, "comm", "late", "a late exchange has a second arena of weights"},
+        {settings->run.comm_cores > 0, "run", "comm_cores",
+         "weights are fetched on the loop's thread"},
+        {dpb_optimizer_needs_norms(&settings->optimizer), "optimizer", norms_key(experiment),
+         "norms of whole tensors take the sums of all buckets"},
+        {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
+         "device", "name", "the device does not read weights node by node on the host"},
+    };
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (apart[i].given)
+            return dpb_fail(DPB_UNSUPPORTED,
+                            "%s: comm.shard = %s has weights while they are read, and %s (%s.%s: "
+                            "%s); take comm.shard = optimizer",
+                            shard->origin, shard->value, apart[i].why, apart[i].section,
+                            apart[i].key,
+                            dpb_config_origin(experiment->config, apart[i].section, apart[i].key));
+    return DPB_OK;
+}
+
 /* comm.shard is an option of strategies (plugins/lib/strategy/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
@@ -305,6 +339,8 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
         return DPB_OK;
     if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
         DPB_TRY(check_slots(experiment, shard));
+    if (strcmp(shard->value, "parameters") == 0 && experiment->n_workers > 1)
+        DPB_TRY(check_parameters(experiment, shard));
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
     return dpb_fail(DPB_UNSUPPORTED,

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "exchange/resident.h"
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 #include "world/store.h"
@@ -263,8 +264,11 @@ static void gather(const struct dpb_follow *follow, const uint64_t *elements, vo
     const struct dpb_exchange *exchange = follow->exchange;
     const size_t size = dpb_dtype_size(exchange->layout.weight_type);
     for (uint32_t i = 0; i < follow->n; i++)
-        memcpy((char *)weights + i * size,
-               (const char *)exchange->arenas.weights + elements[i] * size, size);
+        if (dpb_resident_has(exchange, elements[i]))
+            memcpy((char *)weights + i * size,
+                   (const char *)exchange->arenas.weights + elements[i] * size, size);
+        else
+            memset((char *)weights + i * size, 0xff, size);
     for (uint32_t i = 0; books && i < follow->n; i++)
         books[i] = books_of(follow, elements[i]);
 }
@@ -323,6 +327,23 @@ static void begin_exchange(void *owner)
         note_row(follow, segment, row);
     segment->steps[row] = (struct dpb_followed_step){dpb_world_step(), exchange->step.learning_rate,
                                                      exchange->step.scale};
+}
+
+/* Those that were away when the exchange began, as the device reads them. */
+static void note_weights(void *owner, uint64_t begin, uint64_t end)
+{
+    struct dpb_follow *follow = owner;
+    const struct dpb_exchange *exchange = follow->exchange;
+    const size_t size = dpb_dtype_size(exchange->layout.weight_type);
+    struct dpb_segment *segment = get_segment(follow, exchange->step.step);
+    if (!segment)
+        return;
+    const uint64_t *elements = dpb_segment_elements(follow, segment);
+    char *weights = dpb_segment_weights(follow, segment, exchange->step.step % DPB_SEGMENT_STEPS);
+    for (uint32_t i = 0; i < follow->n; i++)
+        if (elements[i] >= begin && elements[i] < end)
+            memcpy(weights + i * size, (const char *)exchange->arenas.weights + elements[i] * size,
+                   size);
 }
 
 /* A step that fp16 skips has no exchange: the next one's gradients take the place of its own. */
@@ -460,7 +481,8 @@ dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *jo
     struct dpb_follow *follow = calloc(1, sizeof *follow);
     if (!follow)
         return dpb_fail(DPB_NO_MEMORY, "no memory to follow elements");
-    exchange->onlooker = (struct dpb_onlooker){follow, begin_exchange, note_gradients};
+    exchange->onlooker =
+        (struct dpb_onlooker){follow, begin_exchange, note_gradients, note_weights};
     follow->exchange = exchange;
     pthread_mutex_init(&follow->lock, NULL);
     follow->has_factors = dpb_optimizer_needs_norms(&exchange->experiment->settings.optimizer);
@@ -484,7 +506,7 @@ void dpb_follow_close(struct dpb_exchange *exchange)
     free(follow->record);
     free(follow->ends);
     free(follow);
-    exchange->onlooker = (struct dpb_onlooker){NULL, NULL, NULL};
+    exchange->onlooker = (struct dpb_onlooker){.owner = NULL};
 }
 
 void dpb_follow_end(struct dpb_exchange *exchange)

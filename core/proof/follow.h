@@ -6,7 +6,8 @@
  * The record is of segments of 16 exchanges. A segment has elements of its own, drawn by core's
  * secret: first and last elements of buckets, the rest uniformly. It holds
  *
- *     weights      before each exchange and after the last, where this worker trains with them
+ *     weights      before each exchange and after the last, where this worker trains with them;
+ *                  weights on need as the device reads them, all bits one where they are away
  *     gradients    as the device calls them final, before the strategy can see them
  *     books        beside the weights (contract.h), at the same times as the weights
  *     notes        of core's optimizer, on whichever rank owns the element: the rule's state and

@@ -8,6 +8,7 @@
 #include "base/vec.h"
 #include "exchange/access.h"
 #include "exchange/open.h"
+#include "exchange/resident.h"
 #include "exchange/slots.h"
 #include "exchange/step.h"
 #include "proof/verify.h"
@@ -105,7 +106,8 @@ dpb_status dpb_proof_take_steps(struct dpb_proving *proof)
         if (proof->interrupt && step == 0)
             DPB_TRY(proof->interrupt(proof));
     }
-    return dpb_exchange_settle(exchange);
+    DPB_TRY(dpb_exchange_settle(exchange));
+    return dpb_resident_all(exchange); /* the proof looks at them */
 }
 
 dpb_status dpb_proof_make_start(const struct dpb_proving *proof)
@@ -116,6 +118,7 @@ dpb_status dpb_proof_make_start(const struct dpb_proving *proof)
     for (uint32_t step = 0; step < exchange->plan.contract.settle_steps; step++)
         DPB_TRY(take_step(proof, UINT32_MAX));
     DPB_TRY(dpb_exchange_drain(exchange));
+    DPB_TRY(dpb_resident_all(exchange));
     return exchange->plan.contract.settle_steps > 0 ? dpb_verify_replicas(exchange, proof->journal)
                                                     : DPB_OK;
 }

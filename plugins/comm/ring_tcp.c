@@ -25,7 +25,7 @@ struct ring_tcp_options {
 
 static const struct dpb_option options[] = {
     DPB_RING_OPTION_ROWS(struct ring_tcp_options),
-    DPB_SHARD_SLOTS_OPTION_ROW(struct ring_tcp_options, ring.shard),
+    DPB_SHARD_ALL_OPTION_ROW(struct ring_tcp_options, ring.shard),
     DPB_TCP_OPTION_ROWS(struct ring_tcp_options),
     {0}};
 

@@ -21,6 +21,10 @@
  * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
  * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
  *
+ * With comm.shard = parameters owners keep their new weights. A worker copies a bucket's slices out
+ * of their owners' arenas when it needs them, in forward and again in backward: (W - 1)/W of the
+ * weights each time. Fence 2 says that the owners have updated, fence 1 that all have read.
+ *
  * If updates need norms of whole tensors, owners sum all their slices, then exchange sums of
  * squares (squares.h), a few numbers a tensor. Then each owner updates its slices and writes their
  * weights into all arenas.
@@ -57,8 +61,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
 {
     const int shard = ((const struct shm *)comm)->shard;
     struct dpb_strategy *strategy = comm;
-    if (shard == DPB_SHARD_GRADIENTS)
-        dpb_shard_plan_slots(layout, want);
+    dpb_shard_plan_slots(layout, shard, want);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->args.codec)
         return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);
@@ -77,7 +80,10 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
         return dpb_coded_bind_stages(strategy, arenas, &dpb_coded_shared);
     if (shard == DPB_SHARD_NONE)
         return dpb_strategy_bind(strategy, arenas, dpb_slices_stages, DPB_SLICES_STAGES);
-    DPB_TRY(dpb_slices_bind_shards(strategy, arenas));
+    if (shard == DPB_SHARD_PARAMETERS)
+        DPB_TRY(dpb_slices_bind_parameters(strategy, arenas));
+    else
+        DPB_TRY(dpb_slices_bind_shards(strategy, arenas));
     dpb_shard_bind_slots(strategy, shard);
     return DPB_OK;
 }
@@ -98,6 +104,8 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
                                             .load = dpb_strategy_load,
                                             .begin = dpb_strategy_begin,
                                             DPB_STRATEGY_HOOKS,
+                                            .need = dpb_slices_need,
+                                            .met = dpb_strategy_met,
                                             DPB_CODED_HOOKS,
                                             .collectives = DPB_COLLECTIVES_SHARED,
                                             .close = dpb_strategy_close};
@@ -109,7 +117,7 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
-    .options = dpb_shard_slots_option_rows,
+    .options = dpb_shard_all_option_rows,
     .options_size = sizeof(struct dpb_shard_options),
 };
 

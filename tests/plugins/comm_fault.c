@@ -17,7 +17,8 @@
 
 #define HOOKS(X) \
     X(open)      \
-    X(plan) X(bind) X(load) X(begin) X(ready) X(progress) X(end) X(publish) X(serve) X(close)
+    X(plan)      \
+    X(bind) X(load) X(begin) X(ready) X(progress) X(end) X(publish) X(serve) X(close) X(need)
 enum {
 #define HOOK_NUMBER(name) HOOK_##name,
     HOOKS(HOOK_NUMBER)
@@ -27,6 +28,8 @@ static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
 static const char *const inner_names[] = {
     "shm",       "replicated", "ps_cpu", "ring_tcp", "hierarchical", "gloo", "ps_gpu",
     "local_sgd", "sma",        "easgd",  "gossip",   "diloco",       NULL};
+
+static const char *const shards[] = {"none", "optimizer", "gradients", "parameters", NULL};
 
 struct options {
     struct fault_options fault;
@@ -39,6 +42,8 @@ static const struct dpb_option option_rows[] = {
     FAULT_ROWS(struct options, fault, hooks),
     {"inner", DPB_OPT_CHOICE, NULL, "shm", 0, 0, inner_names, offsetof(struct options, inner),
      "the strategy that does the work"},
+    {"shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shards, offsetof(struct options, ring.shard),
+     "of shm and ring_tcp"},
     DPB_RING_OPTION_ROWS(struct options),
     DPB_TCP_OPTION_ROWS(struct options),
     {0},
@@ -57,7 +62,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
 {
     static struct hierarchical_options over_tcp;
     static struct ps_cpu_options served;
-    static const int shards_on_all = 0, no_shards = 0;
+    static const int shards_on_all = 0;
     static struct {
         struct dpb_averaging_options own;
         struct dpb_tcp_options tcp; /* as dpb_tcp_add_options puts it behind */
@@ -74,7 +79,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
     served = (struct ps_cpu_options){.ps = {.tcp = options->tcp}};
     *its = NULL; /* two have no options */
     if (strcmp(name, "shm") == 0)
-        *its = &no_shards;
+        *its = &options->ring.shard;
     else if (strcmp(name, "ring_tcp") == 0)
         *its = &options->ring;
     else if (strcmp(name, "ps_cpu") == 0)
@@ -162,6 +167,22 @@ static dpb_status fault_publish(void *comm, struct dpb_view *view)
     return inner->publish(comm, view);
 }
 
+static uint64_t fault_taken(void *comm)
+{
+    return inner->taken(comm);
+}
+
+static void fault_need(void *comm, uint64_t bucket)
+{
+    (void)fault_here(host, &fault, own_rank, HOOK_need);
+    inner->need(comm, bucket);
+}
+
+static uint64_t fault_met(void *comm)
+{
+    return inner->met(comm);
+}
+
 static dpb_status fault_books(void *comm, struct dpb_books *books)
 {
     return inner->books(comm, books);
@@ -190,6 +211,9 @@ static const struct dpb_comm_ops fault_ops = {.needs = fault_needs,
                                               .progress = fault_progress,
                                               .end = fault_end,
                                               .publish = fault_publish,
+                                              .taken = fault_taken,
+                                              .need = fault_need,
+                                              .met = fault_met,
                                               .books = fault_books,
                                               .serve = fault_serve,
                                               .close = fault_close};

@@ -46,6 +46,8 @@ enum mutation {
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
     PUBLISHED,        /* what is published as the model is the array of gradients */
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
+    NEED_LEFT_OUT,    /* weights on need: the last worker gets another bucket for one */
+    MET_EARLY,        /* weights on need are said to be here while they are on their way */
     SLOTS,            /* the plan has slots of gradients that no setting asks for */
     FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
     HALF_BYTES,       /* half of the bytes that are moved is reported */
@@ -53,11 +55,28 @@ enum mutation {
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {
-    "none",          "wrong_scale",      "bucket_left_out", "slices_swapped", "element_wrong",
-    "element_nan",   "updated_twice",    "update_skipped",  "stale_weights",  "late_weights",
-    "decay_dropped", "replica_diverges", "published",       "taken_early",    "slots",
-    "forgotten",     "half_bytes",       "own_thread",      "audited",        NULL};
+static const char *const mutations[] = {"none",
+                                        "wrong_scale",
+                                        "bucket_left_out",
+                                        "slices_swapped",
+                                        "element_wrong",
+                                        "element_nan",
+                                        "updated_twice",
+                                        "update_skipped",
+                                        "stale_weights",
+                                        "late_weights",
+                                        "decay_dropped",
+                                        "replica_diverges",
+                                        "published",
+                                        "taken_early",
+                                        "need_left_out",
+                                        "met_early",
+                                        "slots",
+                                        "forgotten",
+                                        "half_bytes",
+                                        "own_thread",
+                                        "audited",
+                                        NULL};
 
 struct options {
     int mutation;
@@ -108,6 +127,7 @@ static struct {
     struct dpb_arenas arenas;
     uint64_t notice_at;
     uint64_t exchange; /* that a worker is in */
+    uint64_t n_needs;
     /* The weights of a step before (LATE_WEIGHTS) and of this one (STALE_WEIGHTS, too). */
     char *before, *current;
     bool has_before, swapped;
@@ -686,6 +706,19 @@ static uint64_t mutant_taken(void *comm)
     return active(TAKEN_EARLY) ? m.arenas.n_buckets : m.inner->taken(comm);
 }
 
+static void mutant_need(void *comm, uint64_t bucket)
+{
+    const bool left_out = active(NEED_LEFT_OUT) && is_last_worker() &&
+                          bucket * m.arenas.bucket_elements == meant_bucket().begin;
+    m.n_needs++;
+    m.inner->need(comm, left_out ? 0 : bucket);
+}
+
+static uint64_t mutant_met(void *comm)
+{
+    return active(MET_EARLY) ? m.n_needs : m.inner->met(comm);
+}
+
 static dpb_status mutant_serve(void *comm)
 {
     return m.inner->serve(comm);
@@ -810,6 +843,8 @@ static dpb_status mutant_needs(const struct dpb_plugin *inner, const void *optio
                                                    .books = mutant_books,                \
                                                    .serve = mutant_serve,                \
                                                    .taken = mutant_taken,                \
+                                                   .need = mutant_need,                  \
+                                                   .met = mutant_met,                    \
                                                    .close = mutant_close,                \
                                                    .needs = needs_##NAME};               \
     static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),         \

@@ -639,6 +639,8 @@ TEST(test_other_places)
 /* ---- refusals ------------------------------------------------------------------------------ */
 
 #define SLOTS "comm.shard=gradients "
+#define NEEDS "comm.shard=parameters "
+#define NEEDS_APART "comm.shard = parameters has weights while they are read"
 #define SLOTS_APART "comm.shard = gradients keeps gradients in slots of a few buckets"
 
 TEST(test_refusals)
@@ -671,6 +673,11 @@ TEST(test_refusals)
         {SLOTS "comm.late=1", {SLOTS_APART, "comm.late: ", NULL}},
         {SLOTS "optimizer.clip_norm=1", {SLOTS_APART, "optimizer.clip_norm: ", NULL}},
         {SLOTS "comm.codec=int8", {"comm.shard = gradients beside comm.codec = int8", NULL}},
+        {NEEDS "run.accumulate=2", {NEEDS_APART, "run.accumulate: ", NULL}},
+        {NEEDS "comm.late=1", {NEEDS_APART, "comm.late: ", NULL}},
+        {NEEDS "run.comm_cores=1", {NEEDS_APART, "run.comm_cores: ", NULL}},
+        {NEEDS "optimizer.clip_norm=1", {NEEDS_APART, "optimizer.clip_norm: ", NULL}},
+        {NEEDS "comm.codec=int8", {"comm.shard = parameters beside comm.codec = int8", NULL}},
         {"comm.name=hierarchical comm.shard=gradients",
          {"comm.shard: 'gradients' is not one of none, optimizer", NULL}},
         {"comm.name=hierarchical comm.transport=mpi comm.shard=optimizer",

@@ -66,6 +66,10 @@ static const struct setup setups[] = {
      "comm.name=shm comm.shard=optimizer comm.late=1 comm.bucket=1kB run.workers=3 "
      "run.precision=fp64 device.name=reference optimizer.name=adam",
      false},
+    {"ring_tcp, weights on need, adam",
+     "comm.name=ring_tcp comm.shard=parameters comm.bucket=4KiB run.workers=3 "
+     "run.precision=fp64 device.name=reference optimizer.name=adam",
+     false},
     {"replicated, lamb",
      "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference "
      "optimizer.name=lamb optimizer.weight_decay=0.1",

@@ -90,6 +90,11 @@ static const struct place places[] = {
     {"replicated", COMM "comm.inner=replicated comm.hook=end comm.call=9", 1, "exchange", 7},
     /* Of those below, the proofs have had six exchanges, four and ten. */
     {"one step late", COMM "comm.late=1 comm.hook=end comm.call=14", 1, "exchange", 7},
+    {"weights on need, in forward",
+     COMM "comm.shard=parameters comm.bucket=4KiB comm.hook=need comm.call=12", 1, NULL, -1},
+    {"weights on need, round a ring",
+     COMM "comm.inner=ring_tcp comm.shard=parameters comm.bucket=4KiB comm.hook=need comm.call=12",
+     0, NULL, -1},
     {"one step late, handing over",
      COMM "comm.late=1 comm.inner=ring_tcp comm.hook=ready comm.call=11", 0, "exchange", 4},
     {"one step late, between the device's ops",

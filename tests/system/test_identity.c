@@ -371,6 +371,53 @@ TEST(test_slots_agree)
     }
 }
 
+#define GPT                                                                       \
+    "model.name=gpt model.layers=2 model.heads=2 model.width=32 model.context=9 " \
+    "model.nclass=67"
+
+/* Weights that are here while they are read: the bits of all weights everywhere, in training, in
+ * evaluations and in the saved model. The memory that the system counts behind the arena is at most
+ * the worker's slices, two pages more a bucket, the largest node and a bucket; a node's last bucket
+ * may be another's, too. */
+TEST(test_parameters_agree)
+{
+    enum { PAGE = 4096, LARGEST_OF_RESNET = 64 * 64 * 9, LARGEST_OF_GPT = 32 * 4 * 32 };
+    static const struct {
+        const char *settings;
+        int workers, bucket, largest;
+    } cells[] = {
+        {RESNET " comm.name=shm optimizer.name=adam", 3, 24576, LARGEST_OF_RESNET},
+        {RESNET " comm.name=ring_tcp " TERMS, 2, 16384, LARGEST_OF_RESNET},
+        {GPT " comm.name=ring_tcp optimizer.name=adamw", 5, 20480, LARGEST_OF_GPT},
+        {GPT " comm.name=shm " TERMS, 4, 16384, LARGEST_OF_GPT},
+        {RESNET " comm.name=ring_tcp comm.gradient=bf16 run.precision=fp32", 4, 16384,
+         LARGEST_OF_RESNET},
+        {RESNET " comm.name=shm " TERMS, 1, 16384, LARGEST_OF_RESNET},
+        {GPT " comm.name=ring_tcp " TERMS, 3, 12288, LARGEST_OF_GPT},
+        {RESNET " comm.name=shm optimizer.name=adagrad", 5, 40960, LARGEST_OF_RESNET},
+    };
+    for (int i = 0; i < PART_OF(cells, 4); i++) {
+        struct training all, parts;
+        const char *common = "run.steps=3 eval.every=2 run.batch=1 data.test_samples=8";
+        train(&all, "%s %s run.workers=%d comm.bucket=%d", cells[i].settings, common,
+              cells[i].workers, cells[i].bucket);
+        train(&parts, "%s %s run.workers=%d comm.bucket=%d comm.shard=parameters",
+              cells[i].settings, common, cells[i].workers, cells[i].bucket);
+        expect_same_weights(&parts, &all, NULL, 0.0);
+        expect_same_losses(&parts, &all, 0.0);
+        assert_true(json_number_at(parts.command.json, "eval.0.loss") ==
+                    json_number_at(all.command.json, "eval.0.loss"));
+        const double bytes = json_number_at(all.command.json, "ranks.0.memory.weights_bytes"),
+                     is = json_number_at(parts.command.json, "ranks.0.memory.weights_bytes"),
+                     size = strstr(cells[i].settings, "fp32") ? 4 : 8,
+                     most = bytes / cells[i].workers + 2 * PAGE * (bytes / cells[i].bucket + 1) +
+                            cells[i].largest * size + 3.0 * cells[i].bucket;
+        if (cells[i].workers > 1 && (is > most || is > 0.95 * bytes))
+            fail_msg("%s\n%g bytes of weights were here, at most %g are right, of %g",
+                     parts.settings, is, most, bytes);
+    }
+}
+
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
  */
 TEST(test_bf16_gradients)

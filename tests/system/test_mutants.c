@@ -260,6 +260,35 @@ TEST(test_slots)
     }
 }
 
+/* Weights on need that do not come, or come too late, and those that come. */
+TEST(test_needs)
+{
+    static const struct {
+        const char *mutation;
+        int from;
+        enum catcher caught_by;
+    } cases[] = {{"none", IN_PATTERN, NOTHING},
+                 {"need_left_out", IN_PATTERN, PATTERN},
+                 {"need_left_out", IN_TRAINING, REPLICAS},
+                 /* one step's passes alone have other weights */
+                 {"need_left_out comm.until=4 comm.from=3", IN_TRAINING, STEPS},
+                 {"met_early", IN_PATTERN, PATTERN},
+                 {"bucket_left_out", IN_PATTERN, PATTERN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct training training;
+        train_anyway(&training,
+                     "model.name=resnet20 model.image=8 run.steps=4 comm.bucket=256KiB "
+                     "comm.shard=parameters comm.name=mutant_shm run.workers=2 comm.from=%d "
+                     "comm.mutation=%s",
+                     cases[i].from, cases[i].mutation);
+        const char *check = catcher_names[cases[i].caught_by];
+        if (cases[i].caught_by == NOTHING ? training.command.exit_code != 0
+                                          : !failed(&training, check))
+            fail_msg("%s\nis to be caught by: %s\n%s", training.settings, check,
+                     training.command.err);
+    }
+}
+
 /* A rank of ps_cpu keeps old weights in one step, and takes new ones in the next. */
 TEST(test_differed)
 {

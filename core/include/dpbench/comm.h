@@ -73,6 +73,7 @@ struct dpb_comm_plan {
     dpb_memory weights, gradients, scratch, inbox;
     uint64_t scratch_bytes, inbox_bytes;
     uint64_t gradient_slots; /* needs.h; 0: the gradients are a whole arena */
+    bool weights_on_need;    /* needs.h; false: every worker has all weights all the time */
     /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
      * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
@@ -156,7 +157,9 @@ struct dpb_comm_ops {
     dpb_status (*books)(void *comm, struct dpb_books *books);
     double (*applied)(void *comm, uint64_t step, uint64_t element);
     bool (*cancelled)(void *comm);
-    uint64_t (*taken)(void *comm); /* needs.h: with plan.gradient_slots */
+    uint64_t (*taken)(void *comm);             /* needs.h: with plan.gradient_slots */
+    void (*need)(void *comm, uint64_t bucket); /* needs.h: with plan.weights_on_need */
+    uint64_t (*met)(void *comm);
     dpb_status (*state)(void *comm, struct dpb_saved *saved); /* saved.h: for checkpoints */
     /* capture.h: an exchange in the device's graph */
     dpb_status (*capture)(void *comm, const struct dpb_capture *capture);

@@ -56,7 +56,9 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_FP16 (UINT64_C(1) << DPB_PRECISION_FP16)
 /* Backward writes gradients node by node: after `final` with a frontier, and until the next call,
  * only those of the one node whose tensors begin there. Gradients may then lie in slots, of which
- * `final` waits until the next node's are free (dpb_comm_plan.gradient_slots). */
+ * `final` waits until the next node's are free (dpb_comm_plan.gradient_slots). A training pass
+ * calls `enter`, and reads no other weights than those of the node entered last: others may be
+ * away (dpb_comm_plan.weights_on_need). */
 #define DPB_DEVICE_NODE_BY_NODE (UINT64_C(1) << 33)
 /* Keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
 #define DPB_DEVICE_POOL (UINT64_C(1) << 32)
@@ -139,6 +141,9 @@ struct dpb_hooks {
      * the last call of a backward has frontier = graph->n_elements. A status other than DPB_OK ends
      * the pass, which returns it. */
     dpb_status (*final)(void *context, uint64_t frontier, struct dpb_event *event);
+    /* With DPB_DEVICE_NODE_BY_NODE, unless NULL: before the work of the graph's node `node` in a
+     * forward or backward. Its weights are there when this returns. */
+    dpb_status (*enter)(void *context, uint32_t node);
     /* To be called between ops, every millisecond or so: lets strategies without a thread of their
      * own move on. */
     dpb_status (*progress)(void *context);

@@ -69,6 +69,17 @@ struct dpb_comm_needs {
  * grown. */
 enum { DPB_SLOT_ALIGNMENT = 4096 /* bytes */ };
 
+/* Weights on need. With dpb_comm_plan.weights_on_need a worker of the host keeps the weights of its
+ * owned ranges alone, one range in each bucket. Before the device reads other weights of a bucket,
+ * core calls `need`: the strategy brings them into this worker's arena. When the device has read
+ * them, or the bucket's gradients are handed over, core gives their pages back to the system.
+ *
+ * `need` never blocks; `progress` does the work, between steps, too. All workers need the same
+ * buckets in the same order, also among the calls of `ready`. `met` counts the needs since `bind`
+ * that are met, in this order; `progress` with DPB_FOREVER returns when the count has grown. When
+ * *done of `end` fires, the owned ranges hold new weights, here and wherever a need takes them
+ * from. Core calls `publish` when all weights are here. progress runs on the loop's thread. */
+
 /* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the
  * model: scratch, pinned memory, inboxes. */
 struct dpb_comm_memory {

@@ -50,12 +50,16 @@ static dpb_status run_steps(struct program *p, const struct step_list *list, uns
 {
     const size_t first = list == &p->backward ? p->forward.n : 0;     /* for p->step_ns */
     const bool counted = (when & WHEN_TRAINING) || !p->args.training; /* struct dpb_profile */
+    const struct dpb_node *node = NULL;
     uint64_t frontier = 0;
     cpu_use_threads(p->threads); /* a setting of the calling thread, which need not be open's */
     for (size_t i = 0; i < list->n; i++) {
         const struct step *step = &list->steps[i];
         if (!(step->when & when))
             continue;
+        if (hooks->enter && step->node != node)
+            DPB_TRY(hooks->enter(hooks->context, cpu_index(p, step->node)));
+        node = step->node;
         DPB_TRY(p->step_ns ? run_timed(p, step, first + i, counted, hooks) : run_step(p, step));
         if (step->frontier > frontier) {
             frontier = step->frontier;

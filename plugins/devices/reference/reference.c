@@ -260,7 +260,6 @@ static void begin_pass(struct program *program, const struct dpb_pass *pass,
     memcpy(program->labels, batch->labels, label_count(program) * sizeof *program->labels);
     program->batch = *batch;
     program->batch.labels = program->labels;
-    load(program, program->weights, program->memory.weights, graph->n_elements);
     if (!pass->training)
         load(program, program->state, program->memory.state, graph->n_state_elements);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
@@ -298,6 +297,25 @@ static struct dpb_outcome outcome_of(const struct program *program, uint32_t val
     return outcome;
 }
 
+/* Backward has the copies. */
+static void load_weights(const struct program *program, const struct dpb_node *node)
+{
+    const uint32_t tensors[] = {node->weight, node->bias};
+    const size_t size = program->single ? sizeof(float) : sizeof(double);
+    for (int i = 0; i < 2; i++) {
+        if (tensors[i] == DPB_NONE)
+            continue;
+        const struct dpb_tensor *tensor = &program->graph->tensors[tensors[i]];
+        load(program, program->weights + tensor->offset,
+             (const char *)program->memory.weights + tensor->offset * size, tensor->n_elements);
+    }
+}
+
+static dpb_status enter(const struct dpb_hooks *hooks, uint32_t node)
+{
+    return hooks->enter ? hooks->enter(hooks->context, node) : DPB_OK;
+}
+
 static dpb_status reference_forward(void *handle, const struct dpb_pass *pass,
                                     const struct dpb_batch *batch, const struct dpb_hooks *hooks,
                                     struct dpb_outcome *outcome)
@@ -308,6 +326,8 @@ static dpb_status reference_forward(void *handle, const struct dpb_pass *pass,
     begin_pass(program, pass, batch);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         struct ref_call *call = &program->calls[i];
+        DPB_TRY(enter(hooks, i));
+        load_weights(program, call->node);
         ref_forward(call);
         round_values(program, call->y, node_elements(call->node, program->n));
         DPB_TRY(hooks->progress(hooks->context));

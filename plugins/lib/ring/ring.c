@@ -676,6 +676,11 @@ static void post(struct dpb_sums *sums, uint64_t begin, uint64_t n)
     start(ring, ring->args.names ? ring->args.names[sums->posted] : sums->posted, begin, n, NULL);
 }
 
+void dpb_ring_sum(struct dpb_sums *sums, uint64_t bucket, uint64_t begin, uint64_t n)
+{
+    start((struct ring *)sums, bucket, begin, n, NULL);
+}
+
 void dpb_ring_give(struct dpb_sums *sums, uint64_t bucket, uint64_t begin, uint64_t n)
 {
     struct ring *ring = (struct ring *)sums;

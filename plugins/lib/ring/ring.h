@@ -151,8 +151,11 @@ struct dpb_ring_args {
  * for a peer no longer than dpb_mesh_close does, and `wait` waits as dpb_mesh_wait. */
 dpb_status dpb_ring_create(const struct dpb_ring_args *args, struct dpb_sums **ring);
 
+/* As `post`, in spans and messages by the strategy's number of the bucket. */
+void dpb_ring_sum(struct dpb_sums *ring, uint64_t bucket, uint64_t begin, uint64_t n);
 /* As `post`, of the shards' arena: this member's own slice of the strategy's `bucket` is final, and
- * the other slices may change from now on. All members have posted all buckets for sums before. */
+ * the other slices may change from now on. Nobody reads the others any more where
+ * members have posted the bucket for sums before, or the weights are needed (needs.h). */
 void dpb_ring_give(struct dpb_sums *ring, uint64_t bucket, uint64_t begin, uint64_t n);
 /* The same of the memory beside: slice by slice the members' bytes. `bucket` as there. */
 void dpb_ring_give_beside(struct dpb_sums *ring, uint64_t bucket);

@@ -74,6 +74,87 @@ static struct dpb_range own_slice(const struct dpb_strategy *strategy, uint64_t 
     return dpb_ring_owned(length, comm->position, strategy->args.n_workers);
 }
 
+/* ---- with weights on need ------------------------------------------------------------------- */
+
+static void order(struct dpb_ring_strategy *comm, uint64_t bucket, bool needed)
+{
+    comm->orders[comm->n_ordered++ % (2 * comm->base.arenas.n_buckets)] =
+        (struct dpb_ring_order){bucket, needed};
+}
+
+void dpb_ring_strategy_need(void *comm_, uint64_t bucket)
+{
+    struct dpb_ring_strategy *comm = comm_;
+    order(comm, bucket, true);
+    comm->base.pipeline.needs.asked++;
+}
+
+dpb_status dpb_ring_strategy_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
+{
+    struct dpb_ring_strategy *comm = comm_;
+    if (comm->orders)
+        order(comm, bucket, false);
+    return dpb_strategy_ready(comm_, bucket, event);
+}
+
+static struct dpb_ring_order *order_of(const struct dpb_ring_strategy *comm, uint64_t number)
+{
+    return &comm->orders[number % (2 * comm->base.arenas.n_buckets)];
+}
+
+static dpb_status move_orders(void *strategy, int64_t until_ns, bool *moved)
+{
+    struct dpb_ring_strategy *comm = strategy;
+    bool more = false;
+    while (comm->n_posted < comm->n_ordered && dpb_sums_has_place(comm->ring)) {
+        const struct dpb_ring_order next = *order_of(comm, comm->n_posted++);
+        const uint64_t begin = next.bucket * comm->base.arenas.bucket_elements,
+                       n = dpb_pipeline_bucket_length(&comm->base.pipeline, next.bucket);
+        (next.needed ? dpb_ring_give : dpb_ring_sum)(comm->ring, next.bucket, begin, n);
+    }
+    DPB_TRY(comm->ring->ops->move(comm->ring, until_ns, moved));
+    for (; dpb_sums_finished(comm->ring, comm->n_back - comm->n_before); comm->n_back++) {
+        const bool needed = order_of(comm, comm->n_back)->needed;
+        comm->n_summed += !needed;
+        comm->base.pipeline.needs.met += needed;
+        more = true;
+    }
+    *moved = *moved || more;
+    return DPB_OK;
+}
+
+static dpb_status wait_for_order(void *strategy)
+{
+    const struct dpb_ring_strategy *comm = strategy;
+    return comm->ring->ops->wait(comm->ring);
+}
+
+static bool summed_due(void *strategy, uint64_t bucket)
+{
+    return bucket < ((const struct dpb_ring_strategy *)strategy)->n_summed;
+}
+
+static void keep(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    struct dpb_ring_strategy *comm = strategy;
+    const struct dpb_range own = own_slice(&comm->base, bucket, turn->length);
+    dpb_strategy_make_weights(comm, bucket, bucket * comm->base.arenas.bucket_elements + own.begin,
+                              own.end - own.begin);
+    turn->at = turn->length;
+}
+
+/* The next exchange of the ring begins when nothing is on its way. */
+static bool kept_due(void *strategy, uint64_t bucket)
+{
+    const struct dpb_ring_strategy *comm = strategy;
+    return !dpb_strategy_is_last(&comm->base, bucket) || comm->n_back == comm->n_ordered;
+}
+
+static const struct dpb_stage need_stages[] = {
+    {dpb_strategy_own_ready, NULL, dpb_strategy_own_wait},
+    {summed_due, keep, reduce_wait},
+    {.due = kept_due, .wait = reduce_wait}};
+
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* The memory of the entries is the ring's memory beside. */
@@ -244,8 +325,7 @@ dpb_status dpb_ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
     struct dpb_ring_strategy *comm = comm_;
-    if (comm->shard == DPB_SHARD_GRADIENTS)
-        dpb_shard_plan_slots(layout, want);
+    dpb_shard_plan_slots(layout, comm->shard, want);
     DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.args.codec) {
         const enum dpb_coded_way way = way_of(comm->base.args.codec);
@@ -353,7 +433,14 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
         return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
                                                                  : bind_gather(comm, arenas);
     const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole;
-    if (whole) {
+    const bool needs = comm->shard == DPB_SHARD_PARAMETERS;
+    if (needs) {
+        comm->orders = calloc(2 * arenas->n_buckets, sizeof *comm->orders);
+        if (!comm->orders)
+            return comm->base.host->fail(DPB_NO_MEMORY, "no memory for weights on need");
+        DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(need_stages)));
+        comm->base.pipeline.needs.wait = wait_for_order;
+    } else if (whole) {
         const struct dpb_ring_members members = members_of(comm);
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(whole_stages)));
         DPB_TRY(dpb_strategy_open_squares(&comm->base, &round_it, members.n_members,
@@ -366,15 +453,17 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     struct dpb_ring_args args = ring_args_of(comm, arenas);
     if (whole)
         args.n_buckets = 2 * args.n_buckets + DPB_SQUARES_ROUNDS;
+    if (needs)
+        args.n_buckets = UINT32_MAX; /* a bucket is needed as often as nodes read it */
     if (sharded)
         args.shards =
             (struct dpb_ring_shards){.arena = arenas->weights,
                                      .type = arenas->layout.weight_type,
-                                     .make = whole ? NULL : dpb_strategy_make_weights,
+                                     .make = whole || needs ? NULL : dpb_strategy_make_weights,
                                      .owner = comm,
                                      .beside = comm->base.squares.all,
                                      .beside_bytes = dpb_strategy_squares_bytes(&arenas->layout)};
-    comm->base.pipeline.move = move;
+    comm->base.pipeline.move = needs ? move_orders : move;
     comm->transport = NULL; /* the ring's from here on */
     return dpb_ring_create(&args, &comm->ring);
 }
@@ -382,7 +471,8 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 dpb_status dpb_ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct dpb_ring_strategy *comm = comm_;
-    comm->n_given = 0;
+    comm->n_given = comm->n_summed = 0;
+    comm->n_before = comm->n_back;
     if (comm->ring)
         dpb_sums_begin(comm->ring, step->step);
     return dpb_strategy_begin(comm_, step);
@@ -398,5 +488,6 @@ void dpb_ring_strategy_close(void *comm_)
     dpb_sums_destroy(comm->ring);
     dpb_gather_destroy(comm->gather);
     free(comm->order);
+    free(comm->orders);
     dpb_strategy_close(comm);
 }

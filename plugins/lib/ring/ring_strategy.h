@@ -11,6 +11,10 @@
  * sums. If updates need norms of whole tensors, ranks send all buckets' partial sums, then sums of
  * squares (squares.h). Then each rank updates its slices and sends their weights.
  *
+ * With comm.shard = parameters partial sums go round, and owners keep their new weights. A bucket
+ * that is needed goes round as all-gather. All ranks announce and need buckets in one order, so one
+ * ring carries both.
+ *
  * The ring's order is machine by machine, so that the ring enters and leaves each machine once.
  *
  * Of the other operations of `dpbench comm` a ring has the halves of the all-reduce: reduce_scatter
@@ -72,6 +76,14 @@ struct dpb_ring_strategy {
     uint32_t position;
     uint64_t n_given; /* buckets of this exchange whose weights are sent after sums of squares */
     struct dpb_ring_inbox inbox;
+    /* comm.shard = parameters: buckets to be summed and buckets whose weights are needed, in the
+     * order in which they go onto the ring; by number modulo 2 n_buckets. */
+    struct dpb_ring_order {
+        uint64_t bucket;
+        bool needed;
+    } * orders;
+    /* Since bind: ordered, on the ring, back from it; when this exchange began; and its sums. */
+    uint64_t n_ordered, n_posted, n_back, n_before, n_summed;
 };
 
 /* `open`: a struct dpb_ring_strategy; the transport is @owned by it, also when this fails. */
@@ -82,6 +94,8 @@ dpb_status dpb_ring_strategy_plan(void *comm, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want);
 dpb_status dpb_ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status dpb_ring_strategy_begin(void *comm, const struct dpb_step *step);
+dpb_status dpb_ring_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
+void dpb_ring_strategy_need(void *comm, uint64_t bucket);
 void dpb_ring_strategy_close(void *comm);
 
 /* The memory of a codec, and of optimizer state with shards. The plugin's options begin with a
@@ -96,10 +110,12 @@ dpb_status dpb_ring_strategy_check(const struct dpb_host *host,
                                    const struct dpb_comm_args *args);
 
 /* All hooks but `open` and `contract`, for a plugin's table. */
-#define DPB_RING_STRATEGY_HOOKS                                                                  \
-    .memory = dpb_ring_strategy_memory, DPB_CODED_HOOKS, .plan = dpb_ring_strategy_plan,         \
-    .bind = dpb_ring_strategy_bind, .load = dpb_strategy_load, .begin = dpb_ring_strategy_begin, \
-    DPB_STRATEGY_HOOKS, .close = dpb_ring_strategy_close
+#define DPB_RING_STRATEGY_HOOKS                                                                   \
+    .memory = dpb_ring_strategy_memory, DPB_CODED_HOOKS, .plan = dpb_ring_strategy_plan,          \
+    .bind = dpb_ring_strategy_bind, .load = dpb_strategy_load, .begin = dpb_ring_strategy_begin,  \
+    .ready = dpb_ring_strategy_ready, .progress = dpb_strategy_progress, .end = dpb_strategy_end, \
+    .publish = dpb_strategy_publish, .taken = dpb_strategy_taken, .need = dpb_ring_strategy_need, \
+    .met = dpb_strategy_met, .close = dpb_ring_strategy_close
 
 #define DPB_RING_STRATEGY_COLLECTIVES (1u << DPB_REDUCE_SCATTER | 1u << DPB_ALL_GATHER)
 

@@ -118,8 +118,15 @@ const struct dpb_stage_flight *dpb_pipeline_in_flight(const struct dpb_pipeline 
     return NULL;
 }
 
+static bool has_needs(const struct dpb_pipeline *pipeline)
+{
+    return pipeline->needs.met < pipeline->needs.asked;
+}
+
 static dpb_status wait_for_something(struct dpb_pipeline *pipeline)
 {
+    if (has_needs(pipeline))
+        return pipeline->needs.wait ? pipeline->needs.wait(pipeline->strategy) : DPB_OK;
     for (uint32_t s = pipeline->n_stages; s-- > 0;) {
         if (is_in_flight(pipeline, s))
             return pipeline->flight_ops->wait(pipeline->strategy, pipeline->left[s],
@@ -143,18 +150,20 @@ static dpb_status work_on_all(struct dpb_pipeline *pipeline, int64_t until_ns, b
 dpb_status dpb_pipeline_progress(struct dpb_pipeline *pipeline, int64_t budget_ns)
 {
     const uint64_t *last = &pipeline->left[pipeline->n_stages - 1], before = *last;
+    const uint64_t met = pipeline->needs.met;
     int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;
     bool worked = true;
-    if (*last == pipeline->n_buckets)
+    if (before == pipeline->n_buckets && !has_needs(pipeline))
         return DPB_OK;
     while (worked) {
         DPB_TRY(work_on_all(pipeline, until_ns, &worked));
-        if (*last == pipeline->n_buckets) {
+        if (*last == pipeline->n_buckets && before < *last) {
             pipeline->host->event->signal(pipeline->done);
             return DPB_OK;
         }
-        if (budget_ns == DPB_FOREVER ? pipeline->tells_each && *last > before
-                                     : pipeline->host->now_ns() >= until_ns)
+        if (budget_ns == DPB_FOREVER
+                ? pipeline->tells_each && (*last > before || pipeline->needs.met > met)
+                : pipeline->host->now_ns() >= until_ns)
             return DPB_OK;
     }
     return budget_ns == DPB_FOREVER ? wait_for_something(pipeline) : DPB_OK;

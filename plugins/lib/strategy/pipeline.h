@@ -49,6 +49,13 @@ struct dpb_stage_flight_ops {
     dpb_status (*wait)(void *strategy, uint64_t bucket, const struct dpb_stage_flight *flight);
 };
 
+/* Weights on need (needs.h): work for `move`, between exchanges, too. */
+struct dpb_pipeline_needs {
+    uint64_t asked, met;                /* since dpb_pipeline_open */
+    uint64_t at;                        /* elements of the next that are here */
+    dpb_status (*wait)(void *strategy); /* until `move` may have work; NULL: it always has */
+};
+
 struct dpb_pipeline {
     const struct dpb_host *host;
     void *strategy;
@@ -69,8 +76,9 @@ struct dpb_pipeline {
      * due. */
     dpb_status (*move)(void *strategy, int64_t until_ns, bool *moved);
     /* Set after dpb_pipeline_open: without a budget `dpb_pipeline_progress` returns when a bucket
-     * has left the last stage, too. */
+     * has left the last stage, or a need is met, too. */
     bool tells_each;
+    struct dpb_pipeline_needs needs;
 };
 
 /* Sets up for the arenas; the event is @owned: dpb_pipeline_close. */

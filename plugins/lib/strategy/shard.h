@@ -3,9 +3,11 @@
  * optimizer state of its own slices only. It updates these slices, and sends the new weights to
  * all others. comm.shard = gradients: the same, with gradients in slots
  * (dpb_comm_plan.gradient_slots). A bucket leaves its slot once all its new weights are here.
+ * comm.shard = parameters: as gradients, and a worker has the weights of the other slices only
+ * while its device reads them (dpb_comm_plan.weights_on_need). New weights stay with their owner.
  *
  * Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
- * Models. SC 2020: stages 1 (P_os) and 2 (P_os+g).
+ * Models. SC 2020: stages 1 (P_os), 2 (P_os+g) and 3 (P_os+g+p).
  */
 #ifndef DPB_PLUGINS_LIB_SHARD_H
 #define DPB_PLUGINS_LIB_SHARD_H
@@ -15,8 +17,9 @@
 #include "dpbench/option.h"
 #include "strategy.h"
 
-enum { DPB_SHARD_NONE, DPB_SHARD_OPTIMIZER, DPB_SHARD_GRADIENTS };
-extern const char *const dpb_shard_choices[], *const dpb_shard_slots_choices[];
+enum { DPB_SHARD_NONE, DPB_SHARD_OPTIMIZER, DPB_SHARD_GRADIENTS, DPB_SHARD_PARAMETERS };
+extern const char *const dpb_shard_choices[], *const dpb_shard_slots_choices[],
+                                                  *const dpb_shard_all_choices[];
 
 /* Slots beside the slots of the node under way: buckets that may be in exchange meanwhile. */
 enum { DPB_SHARD_SPARE_SLOTS = 4 };
@@ -25,7 +28,7 @@ enum { DPB_SHARD_SPARE_SLOTS = 4 };
 struct dpb_shard_options {
     int shard;
 };
-extern const struct dpb_option dpb_shard_option_rows[], dpb_shard_slots_option_rows[];
+extern const struct dpb_option dpb_shard_option_rows[], dpb_shard_all_option_rows[];
 
 /* The option's row, for a struct with this member of type int; and the row of a strategy that has
  * slots, too. */
@@ -34,6 +37,12 @@ extern const struct dpb_option dpb_shard_option_rows[], dpb_shard_slots_option_r
     DPB_SHARD_ROW_OF(                              \
         STRUCT, MEMBER, dpb_shard_slots_choices,   \
         " gradients: the same, with gradients in a few slots of a bucket each (stage 2);")
+#define DPB_SHARD_ALL_OPTION_ROW(STRUCT, MEMBER)                                                   \
+    DPB_SHARD_ROW_OF(                                                                              \
+        STRUCT, MEMBER, dpb_shard_all_choices,                                                     \
+        " gradients: the same, with gradients in a few slots of a bucket each (stage 2);"          \
+        " parameters: the same, with the weights of other slices only while they are read (stage " \
+        "3);")
 #define DPB_SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                       \
     DPB_OPTION_ROW(                                                                           \
         "shard", CHOICE, NULL, "none", 0, 0, CHOICES, STRUCT, MEMBER,                         \
@@ -57,8 +66,12 @@ static inline uint64_t dpb_shard_slots_bucket(const struct dpb_layout *layout,
 }
 
 /* In `plan`, before anything that depends on the size of buckets. */
-static inline void dpb_shard_plan_slots(const struct dpb_layout *layout, struct dpb_comm_plan *want)
+static inline void dpb_shard_plan_slots(const struct dpb_layout *layout, int shard,
+                                        struct dpb_comm_plan *want)
 {
+    if (shard < DPB_SHARD_GRADIENTS)
+        return;
+    want->weights_on_need = shard == DPB_SHARD_PARAMETERS;
     want->bucket_elements = dpb_shard_slots_bucket(layout, want->bucket_elements);
     want->gradient_slots = DPB_SHARD_SPARE_SLOTS;
 }
@@ -67,7 +80,7 @@ static inline void dpb_shard_plan_slots(const struct dpb_layout *layout, struct 
  * helper. */
 static inline void dpb_shard_bind_slots(struct dpb_strategy *strategy, int shard)
 {
-    strategy->pipeline.tells_each = shard == DPB_SHARD_GRADIENTS && strategy->args.comm_cores == 0;
+    strategy->pipeline.tells_each = shard >= DPB_SHARD_GRADIENTS && strategy->args.comm_cores == 0;
 }
 
 /* The most elements that one of n owners has. Each owner has a slice of every bucket. */

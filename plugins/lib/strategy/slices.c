@@ -1,6 +1,7 @@
 /* slices.c - see slices.h. */
 #include "lib/strategy/slices.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/strategy/squares.h"
@@ -278,4 +279,72 @@ dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dp
                                               {update_due, gather, dpb_gather_wait}};
     strategy->room = strategy->host->alloc(DPB_CHUNK_BYTES);
     return strategy->room ? dpb_strategy_bind(strategy, arenas, stages, 2) : DPB_NO_MEMORY;
+}
+
+/* ---- with weights on need ------------------------------------------------------------------- */
+
+static void sum_and_keep(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
+{
+    dpb_strategy_sum(comm, bucket, piece, &comm->room, 1);
+    dpb_strategy_update(comm, bucket, piece, comm->room);
+}
+
+static void reduce_and_keep(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    dpb_slices_reduce(strategy, bucket, turn, sum_and_keep);
+}
+
+void dpb_slices_need(void *strategy, uint64_t bucket)
+{
+    struct dpb_strategy *comm = strategy;
+    comm->needed[comm->pipeline.needs.asked++ % comm->arenas.n_buckets] = bucket;
+}
+
+/* The owners' slices are final: a step ends when all have updated theirs, and none updates a bucket
+ * before this rank has announced it. Stops where a need is met. */
+static dpb_status take_needed(void *strategy, int64_t until_ns, bool *moved)
+{
+    struct dpb_strategy *comm = strategy;
+    struct dpb_pipeline_needs *needs = &comm->pipeline.needs;
+    const dpb_dtype type = comm->arenas.layout.weight_type;
+    const uint32_t n_workers = comm->args.n_workers;
+    *moved = needs->met < needs->asked;
+    if (!*moved)
+        return DPB_OK;
+    const uint64_t bucket = comm->needed[needs->met % comm->arenas.n_buckets];
+    const uint64_t length = dpb_pipeline_bucket_length(&comm->pipeline, bucket);
+    const int64_t began_ns = comm->host->now_ns();
+    do {
+        uint32_t owner = 0;
+        while (dpb_slice_of(length, owner, n_workers).end <= needs->at)
+            owner++;
+        const uint64_t end = dpb_slice_of(length, owner, n_workers).end;
+        const struct dpb_piece piece = dpb_strategy_piece(comm, bucket, end, needs->at, type);
+        needs->at = owner == comm->args.rank ? end : needs->at + piece.n;
+        if (owner == comm->args.rank)
+            continue;
+        comm->host->vec->copy(type, dpb_strategy_own_weights(comm, piece.begin),
+                              dpb_strategy_weights(comm, owner, piece.begin), piece.n);
+        comm->host->count_bytes(piece.n * dpb_dtype_size(type));
+    } while (needs->at < length && comm->host->now_ns() < until_ns);
+    comm->host->span(bucket, DPB_PHASE_TRANSFER, began_ns, comm->host->now_ns());
+    if (needs->at == length) {
+        needs->at = 0;
+        needs->met++;
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_slices_bind_parameters(struct dpb_strategy *strategy,
+                                      const struct dpb_arenas *arenas)
+{
+    static const struct dpb_stage stages[] = {{dpb_slices_due, reduce_and_keep, dpb_slices_wait},
+                                              {update_due, gather, dpb_gather_wait}};
+    strategy->room = strategy->host->alloc(DPB_CHUNK_BYTES);
+    strategy->needed = calloc(arenas->n_buckets, sizeof *strategy->needed);
+    if (!strategy->room || !strategy->needed)
+        return strategy->host->fail(DPB_NO_MEMORY, "no memory for weights on need");
+    DPB_TRY(dpb_strategy_bind(strategy, arenas, stages, 2));
+    strategy->pipeline.move = take_needed;
+    return DPB_OK;
 }

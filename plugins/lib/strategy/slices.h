@@ -59,5 +59,10 @@ dpb_status dpb_slices_plan_shards(const struct dpb_strategy *strategy,
  * into all arenas. With norms of whole tensors sums of squares go before the updates
  * (squares.h). */
 dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dpb_arenas *arenas);
+/* With comm.shard = parameters: the owner keeps the weights of its slice. Others take them from its
+ * arena when they need them. */
+dpb_status dpb_slices_bind_parameters(struct dpb_strategy *strategy,
+                                      const struct dpb_arenas *arenas);
+void dpb_slices_need(void *strategy, uint64_t bucket); /* the hook */
 
 #endif

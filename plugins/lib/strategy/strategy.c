@@ -137,6 +137,11 @@ uint64_t dpb_strategy_taken(void *comm)
     return dpb_pipeline_count_done(&((struct dpb_strategy *)comm)->pipeline);
 }
 
+uint64_t dpb_strategy_met(void *comm)
+{
+    return ((struct dpb_strategy *)comm)->pipeline.needs.met;
+}
+
 void dpb_strategy_close(void *comm)
 {
     struct dpb_strategy *strategy = comm;
@@ -145,6 +150,7 @@ void dpb_strategy_close(void *comm)
     if (strategy->client)
         strategy->client->close(strategy);
     strategy->host->release(strategy->room, DPB_CHUNK_BYTES);
+    free(strategy->needed);
     strategy->host->release(strategy->squares.all, strategy->squares.n_owners *
                                                        strategy->arenas.layout.n_tensors *
                                                        sizeof *strategy->squares.all);

@@ -49,7 +49,8 @@ struct dpb_strategy {
     struct dpb_rank_signals signals;
     struct dpb_pipeline pipeline;
     struct dpb_strategy_client *client; /* NULL: none; set after dpb_strategy_open */
-    void *room; /* for a piece of work, DPB_CHUNK_BYTES; NULL: none was needed */
+    void *room;       /* for a piece of work, DPB_CHUNK_BYTES; NULL: none was needed */
+    uint64_t *needed; /* with weights on need: by the need's number modulo n_buckets; NULL */
     struct dpb_strategy_squares squares; /* squares.h; zeroed: none are exchanged */
 };
 
@@ -125,6 +126,7 @@ dpb_status dpb_strategy_progress(void *comm, int64_t budget_ns);
 dpb_status dpb_strategy_end(void *comm, struct dpb_event **done);
 dpb_status dpb_strategy_publish(void *comm, struct dpb_view *view);
 uint64_t dpb_strategy_taken(void *comm);
+uint64_t dpb_strategy_met(void *comm);
 void dpb_strategy_close(void *comm);
 
 /* The hooks that are the same in every strategy, for its table of ops. */
