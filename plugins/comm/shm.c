@@ -67,7 +67,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
         return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);
     if (shard == DPB_SHARD_NONE)
         return DPB_OK;
-    return dpb_slices_plan_shards(strategy, layout, want);
+    return dpb_slices_plan_shards(strategy, layout, dpb_slices_own, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)

@@ -110,7 +110,6 @@ static const struct note {
     {"unknown option 'shard'", OWNERS, "comm.shard=optimizer", true,
      "the optimizer's state is in shards already"},
     {"unknown option 'shard'", REPLICAS, NULL, true, "replicas differ: each needs its own state"},
-    {"unknown option 'shard'", 0, "comm.shard=optimizer", false, "it has no shards"},
     {"unknown option 'shard'", 0, "comm.shard=parameters", false, "its workers keep all weights"},
     {"unknown option 'shard'", 0, NULL, false, "it keeps whole gradients"},
     {"'parameters' is not one of none, optimizer", 0, NULL, false, "its workers keep all weights"},

@@ -19,6 +19,8 @@ static const struct hint {
     {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, true, false},
     {"hierarchical", "comm.chunk=64 comm.inbox=256", true, true, false},
     {"shm", "", false, true, false},
+    {"replicated", "", false, true, false},
+    {"gloo", "", false, true, false},
     {"local_sgd", "", false, false, true},
     {"diloco", "", false, false, true},
 };

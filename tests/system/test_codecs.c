@@ -678,14 +678,14 @@ TEST(test_refusals)
         {NEEDS "run.comm_cores=1", {NEEDS_APART, "run.comm_cores: ", NULL}},
         {NEEDS "optimizer.clip_norm=1", {NEEDS_APART, "optimizer.clip_norm: ", NULL}},
         {NEEDS "comm.codec=int8", {"comm.shard = parameters beside comm.codec = int8", NULL}},
-        {"comm.name=hierarchical comm.shard=gradients",
+        {"comm.name=gloo comm.shard=gradients",
          {"comm.shard: 'gradients' is not one of none, optimizer", NULL}},
         {"comm.name=hierarchical comm.transport=mpi comm.shard=optimizer",
          {"comm.shard = optimizer goes round rings", "not with comm.transport = mpi", NULL}},
         {"comm.name=hierarchical comm.inside=nccl comm.shard=optimizer",
          {"comm.shard = optimizer goes round rings", "not with comm.inside = nccl", NULL}},
-        {"comm.name=replicated comm.shard=optimizer",
-         {"unknown option 'shard' for comm 'replicated'; it is an option of ", "ring_tcp", " shm",
+        {"comm.name=ps_cpu comm.shard=optimizer",
+         {"unknown option 'shard' for comm 'ps_cpu'; it is an option of ", "replicated", " shm",
           NULL}},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -55,6 +55,24 @@ TEST(test_algorithms)
         }
 }
 
+/* Reduce-scatters, all-gathers and, with norms, sums of squares; buckets of fewer elements than
+ * workers. */
+TEST(test_shards)
+{
+    static const char *const settings[] = {
+        "run.workers=2 run.precision=fp32 comm.gradient=bf16 comm.bucket=318",
+        "run.workers=3 run.precision=fp64 comm.bucket=1272 run.comm_cores=1",
+        "run.workers=4 run.precision=fp32 comm.bucket=1GiB optimizer.name=lamb",
+        "run.workers=5 run.precision=fp64 comm.bucket=1544 optimizer.clip_norm=0.05",
+        "run.workers=6 run.precision=fp32 comm.gradient=fp16 comm.bucket=702 run.comm_cores=1"};
+    for (int i = 0; i < PART_OF(settings, 2); i++) {
+        struct command command;
+        dpbench(&command, deadline_s, GLOO "run.prove=yes run.steps=1 comm.shard=optimizer %s",
+                settings[i]);
+        expect_passes(&command, settings[i]);
+    }
+}
+
 /* What is reported as hidden is what went on behind backward. */
 TEST(test_hides_with_a_core_alone)
 {
@@ -96,6 +114,9 @@ TEST(test_refused)
     } rows[] = {
         {"comm.transport=ibverbs", {"comm.algorithm = ring", "ring_chunked or halving_doubling"}},
         {"comm.transport=ibverbs comm.algorithm=bcube", {"comm.algorithm = bcube"}},
+        {"comm.algorithm=ring comm.shard=optimizer",
+         {"comm.algorithm = ring beside comm.shard = optimizer", "leave comm.algorithm out"}},
+        {"comm.transport=ibverbs comm.shard=optimizer", {"comm.shard = optimizer with", "tcp"}},
         {"comm.device=rxe0", {"comm.device belongs to comm.transport = ibverbs; here it is tcp"}},
         {"comm.gid_index=1", {"comm.gid_index belongs to comm.transport = ibverbs"}},
         {"comm.interface=no_such", {"comm.interface = no_such", "there are: ", "lo 127.0.0.1"}},

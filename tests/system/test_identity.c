@@ -257,7 +257,7 @@ TEST(test_strategies_agree)
                                   120);
             expect_same_weights(&other, same, NULL, 0.0);
             expect_same_losses(&other, same, 0.0);
-            if (form->network && form->sharded)
+            if (form->ring && form->sharded)
                 expect_shards_alike(kinds[k], form);
         }
     }
@@ -353,6 +353,7 @@ TEST(test_slots_agree)
     static const char *const cells[][2] = {
         {"comm.name=shm run.workers=3 comm.bucket=20000", "run.comm_cores=1"},
         {"comm.name=ring_tcp run.workers=2 comm.bucket=8192", ""},
+        {"comm.name=replicated run.workers=3 comm.bucket=8192", ""},
         {"comm.name=ring_tcp run.workers=3 comm.bucket=12288", "run.comm_cores=1"},
         {"comm.name=shm run.workers=2 comm.bucket=4096", ""},
         {"comm.name=shm run.workers=3 comm.bucket=8192 comm.gradient=bf16 run.precision=fp32", ""},

@@ -567,6 +567,7 @@ TEST(test_ps_gpu)
 TEST(test_replicated_on_devices)
 {
     run_on_devices("replicated", 0);
+    run_on_devices("replicated", 1); /* comm.shard = optimizer */
 }
 
 /* ---- averaging ----------------------------------------------------------------------------- */

@@ -2,11 +2,11 @@
  * gloo - replicated training whose buckets Gloo all-reduces, over TCP or RDMA. Gloo is Meta's
  * library of collectives.
  *
- * Every worker keeps weights and optimizer state. Gloo sums every bucket over the workers in place,
- * then each worker updates its weights from its own, now summed, gradients. The algorithms are
- * Gloo's: `ring` and `bcube` (a hypercube) of gloo::allreduce, the classes `ring_chunked` and
- * `halving_doubling`. All of them sum an element on one worker and hand the sum to the others, so
- * replicas are equal bit for bit.
+ * Every worker keeps weights and, unless sharded, optimizer state. Gloo sums every bucket over the
+ * workers in place, then each worker updates its weights from its own, now summed, gradients. The
+ * algorithms are Gloo's: `ring` and `bcube` (a hypercube) of gloo::allreduce, the classes
+ * `ring_chunked` and `halving_doubling`. All of them sum an element on one worker and hand the sum
+ * to the others, so replicas are equal bit for bit.
  *
  * Gloo blocks, and its own deadlines ignore that a job is suspended or ends. So a thread of this
  * plugin makes all calls of Gloo, and core waits for this thread. The thread never competes with
@@ -17,6 +17,13 @@
  * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times to the sum and W - 1
  * times from the sum: 2 (W - 1) M in all, counted in equal shares. (halving_doubling sends more if
  * W is no power of 2.)
+ *
+ * With comm.shard = optimizer (shard.h) Gloo's reduce-scatter gives each worker the sum of its
+ * slice, the worker updates the slice, and gloo::allgatherv gives the new weights to all. Gloo has
+ * one reduce-scatter, by halving and doubling. Bytes are as many, with weights in place of sums.
+ * The thread makes all reduce-scatters of a step before the first all-gather, so that all workers
+ * call in one order. If updates need norms of whole tensors, gloo::allgatherv exchanges sums of
+ * squares between them (squares.h).
  *
  * Messages of a codec of two rounds are summed in place of gradients (coded_sums.h), m bytes a
  * worker: 2 (W - 1) m in all. The loop encodes, and the thread makes one sum after the other.
@@ -32,7 +39,9 @@
 
 #include "dpbench/plugin.h"
 #include "lib/coded/coded_sums.h"
+#include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
+#include "lib/strategy/squares.h"
 #include "lib/tcp/interface.h"
 #if DPB_HAVE_VERBS
 #include "lib/verbs/port.h"
@@ -44,21 +53,26 @@ static const struct dpb_host *host;
 /* ---- options, and the interface or RDMA device by which Gloo sends --------------------------- */
 
 struct gloo_options {
-    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
+    int transport, algorithm; /* enum shim_transport; AUTO, or behind it enum shim_algorithm */
     const char *interface, *device;
     int64_t gid_index;
+    int shard;
 };
 
+enum { AUTO };
+
 static const char *const transports[] = {"tcp", "ibverbs", NULL};
-static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling", NULL};
+static const char *const algorithms[] = {
+    "auto", "ring", "bcube", "ring_chunked", "halving_doubling", NULL};
 
 static const struct dpb_option option_rows[] = {
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct gloo_options, transport),
      "Gloo's transport; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
-    {"algorithm", DPB_OPT_CHOICE, NULL, "ring", 0, 0, algorithms,
+    {"algorithm", DPB_OPT_CHOICE, NULL, "auto", 0, 0, algorithms,
      offsetof(struct gloo_options, algorithm),
-     "Gloo's all-reduce; gloo::allreduce takes ring by default"},
+     "Gloo's all-reduce; auto: ring, as gloo::allreduce has it; with comm.shard the reduce-scatter "
+     "that Gloo has, halving_doubling"},
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct gloo_options, interface),
      "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback on one "
      "machine, else the one that leads out. With ibverbs the RDMA device's, or a list; default: "
@@ -69,6 +83,7 @@ static const struct dpb_option option_rows[] = {
     {"gid_index", DPB_OPT_INT, NULL, "-1", -1, 255, NULL, offsetof(struct gloo_options, gid_index),
      "ibverbs: index of the own address in the port's table of GIDs; -1: that of the interface's "
      "address, RoCE v2 before v1"},
+    DPB_SHARD_OPTION_ROW(struct gloo_options, shard),
     {0}};
 
 struct way {
@@ -78,9 +93,17 @@ struct way {
     int port, gid_index;
 };
 
-/* Whether the algorithm is a class of Gloo, which knows its buffers beforehand. */
-static bool is_class(int algorithm)
+static enum shim_algorithm algorithm_of(const struct gloo_options *given)
 {
+    if (given->algorithm != AUTO)
+        return (enum shim_algorithm)(given->algorithm - 1);
+    return given->shard != DPB_SHARD_NONE ? SHIM_HALVING_DOUBLING : SHIM_RING;
+}
+
+/* Whether the algorithm is a class of Gloo, which knows its buffers beforehand. */
+static bool is_class(const struct gloo_options *given)
+{
+    const enum shim_algorithm algorithm = algorithm_of(given);
     return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
 }
 
@@ -111,11 +134,23 @@ static const bool has_verbs = false;
 /* Refuses options of the other transport, and a transport that this build lacks. */
 static dpb_status check_way(const struct gloo_options *given)
 {
-    if (given->transport == SHIM_IBVERBS && !is_class(given->algorithm))
+    const char *algorithm = algorithms[algorithm_of(given) + 1];
+    if (given->shard != DPB_SHARD_NONE && algorithm_of(given) != SHIM_HALVING_DOUBLING)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.algorithm = %s beside comm.shard = optimizer: Gloo's one "
+                          "reduce-scatter is by halving and doubling; leave comm.algorithm out",
+                          algorithm);
+    if (given->shard != DPB_SHARD_NONE && given->transport == SHIM_IBVERBS)
+        return host->fail(
+            DPB_UNSUPPORTED,
+            "comm.shard = optimizer with comm.transport = ibverbs: Gloo gathers parts "
+            "that differ in length over tcp alone; take tcp, or comm.name = "
+            "ring_verbs");
+    if (given->transport == SHIM_IBVERBS && !is_class(given))
         return host->fail(DPB_UNSUPPORTED,
                           "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
                           "ibverbs take ring_chunked or halving_doubling",
-                          algorithms[given->algorithm]);
+                          algorithm);
     if (given->transport == SHIM_IBVERBS && !(shim_has_ibverbs && has_verbs))
         return host->fail(DPB_UNSUPPORTED,
                           "comm.transport = ibverbs: %s was built without it; take tcp",
@@ -145,11 +180,16 @@ static dpb_status find_way(const struct gloo_options *given, const struct dpb_co
 
 /* ---- state --------------------------------------------------------------------------------- */
 
-/* An all-reduce of the thread's. */
+/* A collective of the thread's. */
 struct call {
-    uint64_t prepared; /* its number among the calls of shim_prepare */
-    uint64_t bucket, n;
+    uint64_t prepared;  /* its number among the calls of shim_prepare */
+    uint64_t bucket, n; /* n elements of `type`; 0: nothing is called */
+    enum shim_kind kind;
+    dpb_dtype type;
 };
+
+static const char *const purposes[SHIM_KINDS] = {"Gloo's all-reduce", "Gloo's reduce-scatter",
+                                                 "Gloo's all-gather"};
 
 /* Flags between the loop and the thread. */
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
@@ -159,8 +199,10 @@ struct gloo {
     struct gloo_options options;
     struct way way;
     struct dpb_flag *flags; /* N_FLAGS; calls are counted over all exchanges, from 1 */
-    struct call *calls;     /* of an exchange */
+    /* Of an exchange. With shards: by bucket the sums, squares by round, by bucket the weights. */
+    struct call *calls;
     uint64_t n_calls, n_posted, n_prepared;
+    bool sharded;
     struct shim *shim; /* the thread's, but for shim_break */
     pthread_t thread;
     bool started;
@@ -174,9 +216,20 @@ static uint32_t count_of(const struct gloo *gloo, uint64_t call)
     return (uint32_t)(gloo->strategy.signals.exchange * gloo->n_calls + call + 1);
 }
 
-static uint64_t bytes_of(const struct gloo *gloo, const struct call *call)
+static uint64_t bytes_of(const struct call *call)
 {
-    return call->n * dpb_dtype_size(gloo->strategy.arenas.layout.gradient_type);
+    return call->n * dpb_dtype_size(call->type);
+}
+
+static uint32_t rounds_of(const struct gloo *gloo)
+{
+    return gloo->strategy.args.whole ? DPB_SQUARES_ROUNDS : 0;
+}
+
+/* With shards: the call that gives the bucket's weights. */
+static uint64_t gift_of(const struct gloo *gloo, uint64_t bucket)
+{
+    return gloo->strategy.arenas.n_buckets + rounds_of(gloo) + bucket;
 }
 
 /* Elements of the longest call. */
@@ -189,15 +242,25 @@ static uint64_t longest_call(const struct dpb_codec *codec, const struct dpb_lay
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* Without a codec Gloo sums the buckets themselves. */
-static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
+/* Without a codec: the memory of a call. */
+static void *memory_of(const struct gloo *gloo, const struct call *call)
 {
     const struct dpb_strategy *comm = &gloo->strategy;
+    const uint64_t at = call->bucket * comm->arenas.bucket_elements;
+    if (call->kind != SHIM_GIVE_SLICES)
+        return dpb_strategy_own_gradients(comm, at);
+    return call->prepared < gift_of(gloo, 0) ? (void *)comm->squares.all
+                                             : dpb_strategy_own_weights(comm, at);
+}
+
+static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
+{
     dpb_status status = DPB_OK;
-    for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
-        status = shim_prepare(gloo->shim, b,
-                              dpb_strategy_own_gradients(comm, b * comm->arenas.bucket_elements),
-                              dpb_pipeline_bucket_length(&comm->pipeline, b), why);
+    for (uint64_t i = 0; status == DPB_OK && i < gloo->n_calls; i++) {
+        const struct call *call = &gloo->calls[i];
+        const struct shim_part part = {memory_of(gloo, call), call->n, call->type};
+        status = shim_prepare(gloo->shim, i, call->kind, &part, why);
+    }
     return status;
 }
 
@@ -209,11 +272,13 @@ static dpb_status prepare_messages(const struct gloo *gloo, char why[SHIM_TEXT_B
     dpb_status status = DPB_OK;
     for (uint64_t i = 0; status == DPB_OK && i < gloo->n_prepared; i++) {
         const uint64_t bucket = i % n_buckets, slot = i < n_slots ? i : i - n_buckets;
-        const uint64_t n = i < n_slots ? dpb_coded_sums_length(comm, slot)
-                                       : dpb_pipeline_bucket_length(&comm->pipeline, bucket);
-        if (n > 0)
-            status = shim_prepare(gloo->shim, i,
-                                  dpb_coded_message(comm, comm->args.rank, slot)->content, n, why);
+        const struct shim_part part = {dpb_coded_message(comm, comm->args.rank, slot)->content,
+                                       i < n_slots
+                                           ? dpb_coded_sums_length(comm, slot)
+                                           : dpb_pipeline_bucket_length(&comm->pipeline, bucket),
+                                       DPB_FP32};
+        if (part.n > 0)
+            status = shim_prepare(gloo->shim, i, SHIM_ALL_REDUCE, &part, why);
     }
     return status;
 }
@@ -228,14 +293,13 @@ static dpb_status connect_workers(struct gloo *gloo)
         .host = host,
         .rank = comm->args.rank,
         .n_workers = comm->args.n_workers,
-        .algorithm = (enum shim_algorithm)gloo->options.algorithm,
+        .algorithm = algorithm_of(&gloo->options),
         .transport = (enum shim_transport)gloo->options.transport,
         .address = gloo->way.interface.address,
         .device = gloo->way.device,
         .port = gloo->way.port,
         .gid_index = gloo->way.gid_index,
-        .type = arenas->layout.gradient_type,
-        .n_buckets = gloo->n_prepared,
+        .n_calls = gloo->n_prepared,
         .bucket_elements = longest_call(codec, &arenas->layout, arenas->bucket_elements)};
     dpb_status status = shim_open(&args, &gloo->shim, why);
     DPB_THEN(status, codec ? prepare_messages(gloo, why) : prepare_buckets(gloo, why));
@@ -251,15 +315,16 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
     int64_t began_ns = host->now_ns();
     if (call->n == 0)
         return DPB_OK;
-    dpb_status status = shim_all_reduce(gloo->shim, call->prepared, why);
+    dpb_status status = shim_make(gloo->shim, call->prepared, why);
     if (status != DPB_OK)
-        return host->fail(status,
-                          "Gloo's all-reduce failed (exchange %llu, bucket %llu, %llu bytes): %s",
-                          (unsigned long long)comm->step.step, (unsigned long long)call->bucket,
-                          (unsigned long long)bytes_of(gloo, call), why);
+        return host->fail(status, "%s failed (exchange %llu, bucket %llu, %llu bytes): %s",
+                          purposes[call->kind], (unsigned long long)comm->step.step,
+                          (unsigned long long)call->bucket, (unsigned long long)bytes_of(call),
+                          why);
     host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
-    host->count_bytes(2 * dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
-                      dpb_dtype_size(comm->arenas.layout.gradient_type));
+    host->count_bytes((call->kind == SHIM_ALL_REDUCE ? 2 : 1) *
+                      dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
+                      dpb_dtype_size(call->type));
     return DPB_OK;
 }
 
@@ -298,29 +363,146 @@ static void give(struct gloo *gloo, uint64_t call)
 
 /* ---- stage: update, when Gloo is through with a bucket ------------------------------------- */
 
+static bool is_answered(const struct gloo *gloo, uint64_t call)
+{
+    return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, call)) &&
+           status_of(gloo) == DPB_OK;
+}
+
+static dpb_status await_answer(const struct gloo *gloo, uint64_t call)
+{
+    const struct dpb_wait what = {.step = gloo->strategy.step.step,
+                                  .bucket = gloo->calls[call].bucket,
+                                  .bytes = bytes_of(&gloo->calls[call]),
+                                  .peer = UINT32_MAX,
+                                  .purpose = purposes[gloo->calls[call].kind]};
+    host->note("wait_peer", what.bucket, UINT32_MAX);
+    DPB_TRY(host->flag->wait(&gloo->flags[FLAG_ANSWERED], count_of(gloo, call), &what));
+    return status_of(gloo);
+}
+
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    const struct gloo *gloo = strategy;
-    return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, bucket)) &&
-           status_of(gloo) == DPB_OK;
+    return is_answered(strategy, bucket);
 }
 
 /* No deadline before this rank's own backward gets there. */
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
-    const struct gloo *gloo = strategy;
-    const struct dpb_wait what = {.step = gloo->strategy.step.step,
-                                  .bucket = bucket,
-                                  .bytes = bytes_of(gloo, &gloo->calls[bucket]),
-                                  .peer = UINT32_MAX,
-                                  .purpose = "Gloo's all-reduce"};
-    DPB_TRY(dpb_strategy_wait_ready(&gloo->strategy, dpb_strategy_self(&gloo->strategy), bucket));
-    host->note("wait_peer", bucket, UINT32_MAX);
-    DPB_TRY(host->flag->wait(&gloo->flags[FLAG_ANSWERED], count_of(gloo, bucket), &what));
-    return status_of(gloo);
+    DPB_TRY(dpb_strategy_own_wait(strategy, bucket));
+    return await_answer(strategy, bucket);
 }
 
 static const struct dpb_stage stages[] = {{update_due, dpb_strategy_update_bucket, update_wait}};
+
+/* ---- with shards: the own slice updated and given, all slices here -------------------------- */
+
+static void update_own(struct gloo *gloo, uint64_t bucket)
+{
+    const struct dpb_strategy *comm = &gloo->strategy;
+    const struct dpb_range own =
+        dpb_slices_own(comm, bucket, dpb_pipeline_bucket_length(&comm->pipeline, bucket));
+    dpb_strategy_make_weights(gloo, bucket, bucket * comm->arenas.bucket_elements + own.begin,
+                              own.end - own.begin);
+}
+
+static void update_slice(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    update_own(strategy, bucket);
+    turn->at = turn->length;
+}
+
+/* The thread has all reduce-scatters of this exchange. */
+static bool give_due(void *strategy, uint64_t bucket)
+{
+    const struct gloo *gloo = strategy;
+    (void)bucket;
+    return host->flag->reached(&gloo->flags[FLAG_GIVEN],
+                               count_of(gloo, gloo->strategy.arenas.n_buckets - 1));
+}
+
+static void give_weights(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    give(strategy, gift_of(strategy, bucket));
+    turn->at = turn->length;
+}
+
+static dpb_status give_wait(void *strategy, uint64_t bucket)
+{
+    const struct dpb_strategy *comm = strategy;
+    (void)bucket;
+    return dpb_strategy_own_wait(strategy, comm->arenas.n_buckets - 1);
+}
+
+static bool given_due(void *strategy, uint64_t bucket)
+{
+    return is_answered(strategy, gift_of(strategy, bucket));
+}
+
+static dpb_status given_wait(void *strategy, uint64_t bucket)
+{
+    return await_answer(strategy, gift_of(strategy, bucket));
+}
+
+static const struct dpb_stage shard_stages[] = {{update_due, update_slice, update_wait},
+                                                {give_due, give_weights, give_wait},
+                                                {.due = given_due, .wait = given_wait}};
+
+/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+
+static uint64_t round_of(const struct dpb_strategy *comm)
+{
+    return comm->arenas.n_buckets + comm->squares.round - 1;
+}
+
+/* Doubles of all workers. */
+static uint64_t count_squares(const struct dpb_strategy *comm)
+{
+    return comm->args.n_workers * dpb_strategy_squares_bytes(&comm->arenas.layout) / sizeof(double);
+}
+
+static void give_squares(struct dpb_strategy *comm)
+{
+    struct gloo *gloo = (struct gloo *)comm;
+    gloo->calls[round_of(comm)].n = count_squares(comm);
+    give(gloo, round_of(comm));
+}
+
+static bool squares_here(const struct dpb_strategy *comm)
+{
+    return is_answered((const struct gloo *)comm, round_of(comm));
+}
+
+static dpb_status squares_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return await_answer(strategy, round_of(strategy));
+}
+
+static const struct dpb_squares_carrier by_gloo = {.give = give_squares, .here = squares_here};
+
+/* All buckets', in the last one. */
+static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    struct gloo *gloo = strategy;
+    turn->at = turn->length;
+    if (!dpb_strategy_is_last(strategy, bucket))
+        return;
+    for (uint64_t b = 0; b <= bucket; b++)
+        update_own(gloo, b);
+    give(gloo, gift_of(gloo, bucket));
+}
+
+static bool all_given_due(void *strategy, uint64_t bucket)
+{
+    return !dpb_strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
+}
+
+static const struct dpb_stage whole_stages[] = {
+    {.due = update_due, .wait = update_wait},
+    {dpb_strategy_squares_due, dpb_strategy_squares_work, squares_wait},
+    {.work = update_slices},
+    {.due = all_given_due, .wait = given_wait}};
 
 /* ---- messages of a codec ------------------------------------------------------------------- */
 
@@ -332,7 +514,7 @@ static bool post_message(struct dpb_strategy *strategy, uint64_t slot, uint64_t 
     const bool plain = gloo->n_prepared > gloo->n_calls && slot >= n_buckets &&
                        n == dpb_pipeline_bucket_length(&strategy->pipeline, bucket);
     gloo->calls[gloo->n_posted++] =
-        (struct call){.prepared = plain ? slot + n_buckets : slot, .bucket = bucket, .n = n};
+        (struct call){plain ? slot + n_buckets : slot, bucket, n, SHIM_ALL_REDUCE, DPB_FP32};
     if (strategy->args.comm_cores > 0 || gloo->ended)
         give(gloo, gloo->n_posted - 1);
     return true;
@@ -340,27 +522,14 @@ static bool post_message(struct dpb_strategy *strategy, uint64_t slot, uint64_t 
 
 static bool message_finished(const struct dpb_strategy *strategy, uint64_t place)
 {
-    const struct gloo *gloo = (const struct gloo *)strategy;
-    return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, place)) &&
-           status_of(gloo) == DPB_OK;
+    return is_answered((const struct gloo *)strategy, place);
 }
 
 static dpb_status message_wait(const struct dpb_strategy *strategy)
 {
     const struct gloo *gloo = (const struct gloo *)strategy;
-    struct dpb_flag *answered = &gloo->flags[FLAG_ANSWERED];
-    const uint32_t next = host->flag->get(answered) + 1;
-    const uint32_t call = next - count_of(gloo, 0);
-    if (call < gloo->n_posted) {
-        const struct dpb_wait what = {.step = strategy->step.step,
-                                      .bucket = gloo->calls[call].bucket,
-                                      .bytes = bytes_of(gloo, &gloo->calls[call]),
-                                      .peer = UINT32_MAX,
-                                      .purpose = "Gloo's all-reduce"};
-        host->note("wait_peer", what.bucket, UINT32_MAX);
-        DPB_TRY(host->flag->wait(answered, next, &what));
-    }
-    return status_of(gloo);
+    const uint32_t call = host->flag->get(&gloo->flags[FLAG_ANSWERED]) + 1 - count_of(gloo, 0);
+    return call < gloo->n_posted ? await_answer(gloo, call) : status_of(gloo);
 }
 
 static const struct dpb_coded_sums_ops summed_by_gloo = {post_message, message_finished,
@@ -368,7 +537,7 @@ static const struct dpb_coded_sums_ops summed_by_gloo = {post_message, message_f
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static const struct gloo_options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
+static const struct gloo_options defaults = {SHIM_TCP, AUTO, "", "", -1, DPB_SHARD_NONE};
 
 static dpb_status gloo_needs(const void *options, struct dpb_comm_needs *needs)
 {
@@ -383,6 +552,7 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
     DPB_TRY(dpb_coded_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
+    gloo->sharded = dpb_shard_wanted(args, given->shard) != DPB_SHARD_NONE;
     dpb_status status = find_way(given, args, &gloo->way);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
     if (!gloo->flags) {
@@ -398,38 +568,77 @@ static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct 
     struct gloo *gloo = comm;
     const struct dpb_codec *codec = gloo->strategy.args.codec;
     const uint64_t n = longest_call(codec, layout, want->bucket_elements);
-    if (is_class(gloo->options.algorithm) && n * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
+    if (is_class(&gloo->options) && n * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
         return host->fail(
             DPB_UNSUPPORTED,
             "comm.algorithm = %s: Gloo counts its bytes in 31 bits; take a comm.bucket "
             "of less than 2 GiB",
-            algorithms[gloo->options.algorithm]);
+            algorithms[algorithm_of(&gloo->options) + 1]);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    return codec ? dpb_coded_plan(comm, layout, DPB_CODED_SUMMED, want) : DPB_OK;
+    if (codec)
+        return dpb_coded_plan(comm, layout, DPB_CODED_SUMMED, want);
+    return gloo->sharded ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want) : DPB_OK;
 }
 
 static void gloo_memory(const void *options, const struct dpb_comm_args *args,
                         const struct dpb_layout *layout, uint64_t bucket_elements,
                         struct dpb_comm_memory *memory)
 {
-    (void)options;
+    const struct gloo_options *given = options ? options : &defaults;
+    dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
     dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SUMMED, memory);
+}
+
+static dpb_status bind_stages(struct gloo *gloo, const struct dpb_arenas *arenas)
+{
+    struct dpb_strategy *comm = &gloo->strategy;
+    if (comm->args.codec)
+        return dpb_coded_sums_bind(comm, arenas, &summed_by_gloo);
+    if (!gloo->sharded)
+        return dpb_strategy_bind(comm, arenas, DPB_STRATEGY_STAGES(stages));
+    if (!comm->args.whole)
+        return dpb_strategy_bind(comm, arenas, DPB_STRATEGY_STAGES(shard_stages));
+    DPB_TRY(dpb_strategy_bind(comm, arenas, DPB_STRATEGY_STAGES(whole_stages)));
+    return dpb_strategy_open_squares(comm, &by_gloo, comm->args.n_workers, comm->args.rank);
+}
+
+/* The calls of an exchange without a codec. */
+static void list_calls(struct gloo *gloo)
+{
+    const struct dpb_strategy *comm = &gloo->strategy;
+    const struct dpb_layout *layout = &comm->arenas.layout;
+    const uint64_t n_buckets = comm->arenas.n_buckets;
+    for (uint64_t i = 0; i < gloo->n_calls; i++) {
+        struct call *call = &gloo->calls[i];
+        const bool sums = i < n_buckets, gives = !sums && i >= gift_of(gloo, 0);
+        *call = (struct call){.prepared = i,
+                              .bucket = sums    ? i
+                                        : gives ? i - gift_of(gloo, 0)
+                                                : n_buckets - 1,
+                              .kind = !sums           ? SHIM_GIVE_SLICES
+                                      : gloo->sharded ? SHIM_SUM_SLICES
+                                                      : SHIM_ALL_REDUCE,
+                              .type = sums    ? layout->gradient_type
+                                      : gives ? layout->weight_type
+                                              : DPB_FP64};
+        call->n = sums || gives ? dpb_pipeline_bucket_length(&comm->pipeline, call->bucket)
+                                : count_squares(comm);
+    }
 }
 
 static dpb_status bind_calls(struct gloo *gloo, const struct dpb_arenas *arenas)
 {
-    struct dpb_strategy *comm = &gloo->strategy;
-    const struct dpb_codec *codec = comm->args.codec;
-    if (codec)
-        DPB_TRY(dpb_coded_sums_bind(comm, arenas, &summed_by_gloo));
-    else
-        DPB_TRY(dpb_strategy_bind(comm, arenas, stages, 1));
-    gloo->n_calls = gloo->n_prepared = codec ? dpb_coded_sums_places(comm) : arenas->n_buckets;
+    const struct dpb_codec *codec = gloo->strategy.args.codec;
+    DPB_TRY(bind_stages(gloo, arenas));
+    gloo->n_calls = codec ? dpb_coded_sums_places(&gloo->strategy) : arenas->n_buckets;
+    if (gloo->sharded)
+        gloo->n_calls = gift_of(gloo, arenas->n_buckets);
+    gloo->n_prepared = gloo->n_calls;
     if (codec && codec->options->start_step > 0)
         gloo->n_prepared += arenas->n_buckets;
     gloo->calls = host->alloc(gloo->n_calls * sizeof *gloo->calls);
-    for (uint64_t b = 0; gloo->calls && !codec && b < arenas->n_buckets; b++)
-        gloo->calls[b] = (struct call){b, b, dpb_pipeline_bucket_length(&comm->pipeline, b)};
+    if (gloo->calls && !codec)
+        list_calls(gloo);
     return gloo->calls ? DPB_OK : DPB_NO_MEMORY;
 }
 
@@ -450,6 +659,8 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
 static dpb_status gloo_begin(void *comm, const struct dpb_step *step)
 {
     struct gloo *gloo = comm;
+    for (uint32_t i = 0; gloo->sharded && i < rounds_of(gloo); i++)
+        gloo->calls[gloo->strategy.arenas.n_buckets + i].n = 0; /* until this exchange has them */
     gloo->n_posted = 0;
     gloo->ended = false;
     return dpb_strategy_begin(comm, step);
@@ -468,7 +679,8 @@ static dpb_status gloo_end(void *comm, struct dpb_event **done)
 {
     struct gloo *gloo = comm;
     if (gloo->strategy.args.comm_cores == 0) {
-        const uint64_t n_given = gloo->strategy.args.codec ? gloo->n_posted : gloo->n_calls;
+        const uint64_t n_given =
+            gloo->strategy.args.codec ? gloo->n_posted : gloo->strategy.arenas.n_buckets;
         gloo->ended = true;
         if (n_given > 0)
             give(gloo, n_given - 1);
@@ -532,8 +744,8 @@ static const struct dpb_library libraries[] = {
 
 static const struct dpb_plugin gloo_plugin = {
     DPB_PLUGIN_HEAD(COMM, gloo_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS |
-                    DPB_COMM_THREADS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE |
+                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_ROUNDS | DPB_COMM_THREADS,
     .name = "gloo",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "

@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/config.h>
+#include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 #if GLOO_HAVE_TRANSPORT_IBVERBS && __has_include(<infiniband/verbs.h>)
@@ -115,7 +117,7 @@ struct shim {
     shim_args args;
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::vector<std::function<void()>> buckets;
+    std::vector<std::function<void()>> calls;
     std::vector<char> staged; /* ibverbs: what the one all-reduce works on */
     std::function<void()> reduce_staged;
 };
@@ -171,6 +173,64 @@ std::function<void()> make_any_bucket(shim &shim, void *data, uint64_t n)
     return shim.args.transport == SHIM_TCP
                ? make_bucket<T, type>(shim, static_cast<T *>(data), n)
                : make_staged_bucket<T, type>(shim, static_cast<T *>(data), n);
+}
+
+/* The first element of a slice. */
+uint64_t begin_of(const shim &shim, uint64_t n, int slice)
+{
+    return n * static_cast<uint64_t>(slice) / shim.args.n_workers;
+}
+
+/* Gloo leaves the sum where the memory begins, and other values behind it. */
+template <typename T, dpb_dtype type>
+std::function<void()> make_sum_of_slices(const shim &shim, void *data, uint64_t n)
+{
+    static const gloo::ReductionFunction<T> sum(gloo::CUSTOM, &add<T, type>);
+    T *const all = static_cast<T *>(data);
+    std::vector<int> lengths;
+    for (int rank = 0; rank < shim.context->size; rank++)
+        lengths.push_back(static_cast<int>(begin_of(shim, n, rank + 1) - begin_of(shim, n, rank)));
+    auto made = std::make_shared<gloo::ReduceScatterHalvingDoubling<T>>(
+        shim.context, std::vector<T *>{all}, static_cast<int>(n), lengths, &sum);
+    const uint64_t begin = begin_of(shim, n, shim.context->rank),
+                   end = begin_of(shim, n, shim.context->rank + 1);
+    return [made, all, n, begin, end] {
+        made->run();
+        memmove(all + begin, all, (end - begin) * sizeof(T));
+        memset(all, 0, begin * sizeof(T));
+        memset(all + end, 0, (n - end) * sizeof(T));
+    };
+}
+
+std::function<void()> make_gift_of_slices(const shim &shim, const shim_part &part)
+{
+    const size_t size = dpb_dtype_size(part.type);
+    std::vector<size_t> bytes;
+    for (int rank = 0; rank < shim.context->size; rank++)
+        bytes.push_back((begin_of(shim, part.n, rank + 1) - begin_of(shim, part.n, rank)) * size);
+    auto options = std::make_shared<gloo::AllgathervOptions>(shim.context);
+    options->setOutput(static_cast<char *>(part.data), bytes);
+    return [options] { gloo::allgatherv(*options); };
+}
+
+template <typename T, dpb_dtype type>
+std::function<void()> make_sum(shim &shim, enum shim_kind kind, const shim_part &part)
+{
+    return kind == SHIM_SUM_SLICES ? make_sum_of_slices<T, type>(shim, part.data, part.n)
+                                   : make_any_bucket<T, type>(shim, part.data, part.n);
+}
+
+std::function<void()> make_call(shim &shim, enum shim_kind kind, const shim_part &part)
+{
+    if (kind == SHIM_GIVE_SLICES)
+        return make_gift_of_slices(shim, part);
+    if (part.type == DPB_FP64)
+        return make_sum<double, DPB_FP64>(shim, kind, part);
+    if (part.type == DPB_FP32)
+        return make_sum<float, DPB_FP32>(shim, kind, part);
+    if (part.type == DPB_FP16)
+        return make_sum<uint16_t, DPB_FP16>(shim, kind, part);
+    return make_sum<uint16_t, DPB_BF16>(shim, kind, part);
 }
 
 std::shared_ptr<gloo::transport::Device> make_device(const shim_args &args)
@@ -239,7 +299,7 @@ dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BY
             static_cast<int>(args->rank), static_cast<int>(args->n_workers));
         made->context->setTimeout(far_away);
         made->context->connectFullMesh(store, made->device);
-        made->buckets.resize(args->n_buckets);
+        made->calls.resize(args->n_calls);
         *opened = made.release();
         return DPB_OK;
     } catch (const std::exception &error) {
@@ -252,19 +312,11 @@ dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BY
     }
 }
 
-dpb_status shim_prepare(shim *shim, uint64_t bucket, void *data, uint64_t n,
+dpb_status shim_prepare(shim *shim, uint64_t call, enum shim_kind kind, const shim_part *part,
                         char why[SHIM_TEXT_BYTES])
 {
     try {
-        auto &made = shim->buckets.at(bucket);
-        if (shim->args.type == DPB_FP64)
-            made = make_any_bucket<double, DPB_FP64>(*shim, data, n);
-        else if (shim->args.type == DPB_FP32)
-            made = make_any_bucket<float, DPB_FP32>(*shim, data, n);
-        else if (shim->args.type == DPB_FP16)
-            made = make_any_bucket<uint16_t, DPB_FP16>(*shim, data, n);
-        else
-            made = make_any_bucket<uint16_t, DPB_BF16>(*shim, data, n);
+        shim->calls.at(call) = make_call(*shim, kind, *part);
         return DPB_OK;
     } catch (const std::exception &error) {
         say(why, text_of(error));
@@ -272,10 +324,10 @@ dpb_status shim_prepare(shim *shim, uint64_t bucket, void *data, uint64_t n,
     }
 }
 
-dpb_status shim_all_reduce(shim *shim, uint64_t bucket, char why[SHIM_TEXT_BYTES])
+dpb_status shim_make(shim *shim, uint64_t call, char why[SHIM_TEXT_BYTES])
 {
     try {
-        shim->buckets[bucket]();
+        shim->calls[call]();
         return DPB_OK;
     } catch (const std::exception &error) {
         std::string lost = lost_ranks(*shim);

@@ -1,6 +1,6 @@
 /*
- * shim.h - Gloo for C: a context that connects all workers, and for each bucket an all-reduce in
- * place. Every exception ends here and becomes a text.
+ * shim.h - Gloo for C: a context that connects all workers, and collectives in place that are
+ * prepared once and called in every step. Every exception ends here and becomes a text.
  *
  * One thread calls these functions, since all block as long as Gloo does. Exception: any thread may
  * call shim_break.
@@ -19,6 +19,14 @@ enum shim_algorithm { SHIM_RING, SHIM_BCUBE, SHIM_RING_CHUNKED, SHIM_HALVING_DOU
 
 enum shim_transport { SHIM_TCP, SHIM_IBVERBS };
 
+/* What a collective does with its memory. Slices are those of dpb_slice_of. */
+enum shim_kind {
+    SHIM_ALL_REDUCE,  /* sums all of it over the workers */
+    SHIM_SUM_SLICES,  /* SHIM_TCP: sums the own slice; clears the others */
+    SHIM_GIVE_SLICES, /* SHIM_TCP: gives the own slice to all, and gets theirs */
+    SHIM_KINDS
+};
+
 enum { SHIM_TEXT_BYTES = 512 };
 
 struct shim_args {
@@ -29,8 +37,14 @@ struct shim_args {
     const char *address;           /* SHIM_TCP: the interface's */
     const char *device; /* SHIM_IBVERBS; `port` is a number, `gid_index` the GID's place */
     int port, gid_index;
-    dpb_dtype type; /* fp64, fp32, bf16, fp16 */
-    uint64_t n_buckets, bucket_elements;
+    uint64_t n_calls, bucket_elements;
+};
+
+/* The memory of a collective. */
+struct shim_part {
+    void *data; /* @borrowed until shim_close */
+    uint64_t n; /* elements, at least 1 */
+    dpb_dtype type;
 };
 
 struct shim;
@@ -43,16 +57,15 @@ void shim_loaded_version(char *text, size_t size);
 /* Collective: connects all workers by host->store. On failure there is no shim, and `why` has the
  * reason. `why` is empty if the host has written a message already. */
 dpb_status shim_open(const struct shim_args *args, struct shim **shim, char why[SHIM_TEXT_BYTES]);
-/* Bucket `bucket`, below args->n_buckets, is `n` elements at `data`, at least 1, @borrowed until
- * shim_close. Call it in the order of the buckets, on all ranks. With ibverbs a connection holds
- * the buffers of only one all-reduce, so all buckets are copied to and from one, of
- * bucket_elements. */
-dpb_status shim_prepare(struct shim *shim, uint64_t bucket, void *data, uint64_t n,
-                        char why[SHIM_TEXT_BYTES]);
-/* Collective: sums the bucket over the workers, in place. A failure is permanent: DPB_PEER; `why`
- * names the ranks whose connection is lost. */
-dpb_status shim_all_reduce(struct shim *shim, uint64_t bucket, char why[SHIM_TEXT_BYTES]);
-/* Closes the connections. Then Gloo touches no bucket, except in a call under way, which fails soon
+/* Call number `call`, below args->n_calls, is this collective. Prepare calls in the order of their
+ * numbers, on all ranks. With ibverbs a connection holds the buffers of only one all-reduce, so all
+ * parts are copied to and from one, of bucket_elements. */
+dpb_status shim_prepare(struct shim *shim, uint64_t call, enum shim_kind kind,
+                        const struct shim_part *part, char why[SHIM_TEXT_BYTES]);
+/* Collective: makes the call. A failure is permanent: DPB_PEER; `why` names the ranks whose
+ * connection is lost. */
+dpb_status shim_make(struct shim *shim, uint64_t call, char why[SHIM_TEXT_BYTES]);
+/* Closes the connections. Then Gloo touches no memory, except in a call under way, which fails soon
  * or blocks for ever. */
 void shim_break(struct shim *shim);
 /* Accepts NULL; no call is under way. With ibverbs the connections stay until the process ends. */

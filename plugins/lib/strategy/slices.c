@@ -27,6 +27,13 @@ dpb_status dpb_slices_wait(void *strategy, uint64_t bucket)
     return dpb_strategy_wait_ready(strategy, dpb_strategy_workers(strategy), bucket);
 }
 
+struct dpb_range dpb_slices_own(const struct dpb_strategy *strategy, uint64_t bucket,
+                                uint64_t length)
+{
+    (void)bucket;
+    return dpb_slice_of(length, strategy->args.rank, strategy->args.n_workers);
+}
+
 bool dpb_slices_work_on(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_range range,
                         dpb_dtype type, struct dpb_stage_turn *turn, dpb_slices_work work)
 {
@@ -43,9 +50,9 @@ bool dpb_slices_work_on(const struct dpb_strategy *comm, uint64_t bucket, struct
 bool dpb_slices_work_on_own(const struct dpb_strategy *comm, uint64_t bucket,
                             struct dpb_stage_turn *turn, dpb_slices_work work)
 {
-    const struct dpb_range slice =
-        dpb_slice_of(turn->length, comm->args.rank, comm->args.n_workers);
-    if (!dpb_slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn, work))
+    const struct dpb_range own =
+        (comm->part ? comm->part : dpb_slices_own)(comm, bucket, turn->length);
+    if (!dpb_slices_work_on(comm, bucket, own, comm->arenas.layout.gradient_type, turn, work))
         return false;
     turn->at = turn->length;
     return true;
@@ -109,13 +116,6 @@ const struct dpb_stage dpb_slices_stages[DPB_SLICES_STAGES] = {
     {dpb_slices_due, reduce, dpb_slices_wait}, {update_due, update, update_wait}};
 
 /* ---- with shards --------------------------------------------------------------------------- */
-
-struct dpb_range dpb_slices_own(const struct dpb_strategy *strategy, uint64_t bucket,
-                                uint64_t length)
-{
-    (void)bucket;
-    return dpb_slice_of(length, strategy->args.rank, strategy->args.n_workers);
-}
 
 /* Every rank has announced the bucket, so no device reads its weights. */
 static void give_weights(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
@@ -253,14 +253,15 @@ static dpb_status given_wait(void *strategy, uint64_t bucket)
                              comm->arenas.layout.weight_type, "the peer's slices of the weights");
 }
 
-dpb_status dpb_slices_plan_shards(const struct dpb_strategy *strategy,
-                                  const struct dpb_layout *layout, struct dpb_comm_plan *want)
+dpb_status dpb_slices_plan_shards(struct dpb_strategy *strategy, const struct dpb_layout *layout,
+                                  dpb_strategy_part part, struct dpb_comm_plan *want)
 {
+    strategy->part = part;
     want->weights = DPB_MEMORY_SHARED;
     if (strategy->args.whole)
         want->scratch_bytes = dpb_strategy_lines(want->scratch_bytes) +
                               DPB_SQUARES_ROUNDS * dpb_strategy_squares_bytes(layout);
-    return dpb_strategy_plan_parts(strategy, layout, dpb_slices_own, want);
+    return dpb_strategy_plan_parts(strategy, layout, part, want);
 }
 
 dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dpb_arenas *arenas)

@@ -49,13 +49,14 @@ void dpb_slices_reduce(const struct dpb_strategy *comm, uint64_t bucket,
  * arenas, the second updates. */
 enum { DPB_SLICES_STAGES = 2 };
 extern const struct dpb_stage dpb_slices_stages[DPB_SLICES_STAGES];
-/* With shards (shard.h): the own slice of a bucket, a dpb_strategy_part. */
+/* An even slice of a bucket, a dpb_strategy_part. */
 struct dpb_range dpb_slices_own(const struct dpb_strategy *strategy, uint64_t bucket,
                                 uint64_t length);
-/* In `plan`, after dpb_strategy_plan_replica: the own slices are the owned ranges. */
-dpb_status dpb_slices_plan_shards(const struct dpb_strategy *strategy,
-                                  const struct dpb_layout *layout, struct dpb_comm_plan *want);
-/* For `bind`: the same stages with shards. They sum and update the own slice, and write its weights
+/* With shards (shard.h), in `plan`, after dpb_strategy_plan_replica: the own parts, which need not
+ * be even slices, are the owned ranges. */
+dpb_status dpb_slices_plan_shards(struct dpb_strategy *strategy, const struct dpb_layout *layout,
+                                  dpb_strategy_part part, struct dpb_comm_plan *want);
+/* For `bind`: the same stages with shards. They sum and update the own part, and write its weights
  * into all arenas. With norms of whole tensors sums of squares go before the updates
  * (squares.h). */
 dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dpb_arenas *arenas);

@@ -41,6 +41,10 @@ struct dpb_strategy_squares {
     uint32_t round;          /* of this exchange; 0: none has begun */
 };
 
+/* Elements of a bucket of `length` that belong to this rank. */
+typedef struct dpb_range (*dpb_strategy_part)(const struct dpb_strategy *strategy, uint64_t bucket,
+                                              uint64_t length);
+
 struct dpb_strategy {
     const struct dpb_host *host;
     struct dpb_comm_args args;
@@ -49,6 +53,7 @@ struct dpb_strategy {
     struct dpb_rank_signals signals;
     struct dpb_pipeline pipeline;
     struct dpb_strategy_client *client; /* NULL: none; set after dpb_strategy_open */
+    dpb_strategy_part part; /* that this rank sums (slices.h); NULL: an even slice */
     void *room;       /* for a piece of work, DPB_CHUNK_BYTES; NULL: none was needed */
     uint64_t *needed; /* with weights on need: by the need's number modulo n_buckets; NULL */
     struct dpb_strategy_squares squares; /* squares.h; zeroed: none are exchanged */
@@ -81,9 +86,6 @@ dpb_status dpb_strategy_plan_own(void *comm, const struct dpb_layout *layout,
 dpb_status dpb_strategy_plan_replica(struct dpb_strategy *strategy, const struct dpb_layout *layout,
                                      dpb_memory shared, struct dpb_comm_plan *want);
 
-/* Elements of a bucket of `length` that belong to this rank. */
-typedef struct dpb_range (*dpb_strategy_part)(const struct dpb_strategy *strategy, uint64_t bucket,
-                                              uint64_t length);
 /* In `plan`: these parts replace the owned ranges planned before. */
 dpb_status dpb_strategy_plan_parts(const struct dpb_strategy *strategy,
                                    const struct dpb_layout *layout, dpb_strategy_part part,
