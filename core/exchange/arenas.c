@@ -41,6 +41,34 @@ static bool is_on_device(const struct dpb_arena_memory *m, int kind)
 
 /* ---- of this rank -------------------------------------------------------------------------- */
 
+/* Bytes of the pages in which the owned ranges lie. */
+static uint64_t count_pages(const struct dpb_comm_plan *plan, size_t size)
+{
+    uint64_t n = 0, next = 0; /* pages; the first that is not counted */
+    for (uint64_t i = 0; i < plan->n_owned; i++) {
+        const struct dpb_range owned = plan->owned[i];
+        const uint64_t first = owned.begin * size / DPB_SLOT_ALIGNMENT;
+        const uint64_t begin = first > next ? first : next;
+        const uint64_t end = (owned.end * size + DPB_SLOT_ALIGNMENT - 1) / DPB_SLOT_ALIGNMENT;
+        if (owned.end > owned.begin && end > begin) {
+            n += end - begin;
+            next = end;
+        }
+    }
+    return n * DPB_SLOT_ALIGNMENT;
+}
+
+static dpb_status make_sums(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
+                            const struct dpb_layout *layout)
+{
+    const size_t size = dpb_dtype_size(layout->gradient_type);
+    m->sums = (struct dpb_mapping){.fd = -1};
+    if (!plan->keeps_sums)
+        return DPB_OK;
+    m->own_bytes[DPB_ARENA_GRADIENTS] += count_pages(plan, size);
+    return dpb_mapping_create("sums", layout->n_elements * size, &m->sums);
+}
+
 static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
                            const struct dpb_layout *layout,
                            struct dpb_mapping offered[DPB_ARENA_KINDS])
@@ -66,7 +94,7 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
         if (shared)
             offered[kind] = m->own[kind];
     }
-    return DPB_OK;
+    return make_sums(m, plan, layout);
 }
 
 /* ---- of the peers -------------------------------------------------------------------------- */
@@ -183,6 +211,7 @@ dpb_status dpb_arenas_make(struct dpb_arena_memory *m, const struct dpb_comm_pla
     arenas->gradients = memory_of(m, dpb_world.rank, DPB_ARENA_GRADIENTS);
     arenas->scratch = memory_of(m, dpb_world.rank, DPB_ARENA_SCRATCH);
     arenas->inbox = memory_of(m, dpb_world.rank, DPB_ARENA_INBOX);
+    arenas->sums = m->sums.memory;
     arenas->peer_weights = m->views + DPB_ARENA_WEIGHTS * n_ranks;
     arenas->peer_gradients = m->views + DPB_ARENA_GRADIENTS * n_ranks;
     arenas->peer_scratch = m->views + DPB_ARENA_SCRATCH * n_ranks;
@@ -221,6 +250,7 @@ void dpb_arenas_release(struct dpb_arena_memory *m)
             ops->release(m->device.device, m->own_device[kind]);
         m->own_device[kind] = NULL;
     }
+    dpb_mapping_destroy(&m->sums);
     if (m->staging)
         m->place->ops->unpin(m->place->device, m->staging);
     m->staging = NULL;

@@ -27,7 +27,8 @@ struct dpb_arena_memory {
     struct dpb_queue *queue;                         /* core's own, of `place` */
     struct dpb_mapping own[DPB_ARENA_KINDS], *peers; /* [rank * DPB_ARENA_KINDS + kind] */
     void *own_device[DPB_ARENA_KINDS], **peers_device;
-    uint64_t own_bytes[DPB_ARENA_KINDS]; /* on the host and the device */
+    struct dpb_mapping sums;             /* plan->keeps_sums; pages of own ranges alone are used */
+    uint64_t own_bytes[DPB_ARENA_KINDS]; /* on the host and the device; sums are gradients */
     bool own_shared[DPB_ARENA_KINDS], *direct;
     void **views;    /* [kind * ranks + rank]: struct dpb_arenas points into these */
     bool all_let_go; /* no peer has this rank's memory mapped any more */

@@ -58,6 +58,7 @@ struct dpb_staging {
 /* Gradients in slots (dpb_comm_plan.gradient_slots). */
 struct dpb_slots {
     uint64_t n;           /* 0: there is an arena */
+    bool each;            /* each micro-batch is an exchange (needs.h) */
     uint32_t next_tensor; /* of this step: the first whose gradients are not final */
 };
 

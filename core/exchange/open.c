@@ -147,7 +147,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .owned = exchange->plan.owned,
         .n_owned = exchange->plan.n_owned,
         .weights = exchange->arenas.weights,
-        .gradients = exchange->arenas.gradients,
+        .gradients = exchange->arenas.sums ? exchange->arenas.sums : exchange->arenas.gradients,
         .sharded = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
@@ -186,6 +186,7 @@ void dpb_exchange_init(struct dpb_exchange *exchange, const struct dpb_experimen
                                       .memory.device = dpb_host_device};
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
         exchange->memory.own[kind].fd = -1;
+    exchange->memory.sums.fd = -1;
 }
 
 dpb_status dpb_exchange_open(struct dpb_exchange *exchange, const struct dpb_graph *graph)

@@ -17,7 +17,8 @@ dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
     const struct dpb_settings *settings = &experiment->settings;
     const uint64_t n =
         dpb_slots_elements(&exchange->layout, plan->bucket_elements, plan->gradient_slots);
-    exchange->slots = (struct dpb_slots){.n = 0};
+    exchange->slots =
+        (struct dpb_slots){.each = plan->gradient_slots > 0 && experiment->accumulate > 1};
     if (plan->gradient_slots == 0)
         return DPB_OK;
     if (!exchange->ops->taken ||
@@ -26,11 +27,12 @@ dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
                         "comm '%s': its plan has gradient_slots; it needs the hook taken, and "
                         "bucket_elements that make whole pages",
                         settings->comm.name);
-    if (dpb_experiment_arenas_on_device(experiment) || experiment->accumulate > 1 ||
-        settings->comm.late > 0 || settings->run.precision == DPB_PRECISION_FP16)
+    if (dpb_experiment_arenas_on_device(experiment) || settings->comm.late > 0 ||
+        (experiment->accumulate > 1 && !plan->keeps_sums) ||
+        settings->run.precision == DPB_PRECISION_FP16)
         return dpb_fail(DPB_UNSUPPORTED,
-                        "comm '%s': gradients in slots lie on the host, without run.accumulate, "
-                        "comm.late and fp16",
+                        "comm '%s': gradients in slots lie on the host, without comm.late and "
+                        "fp16, and with run.accumulate owners keep sums (keeps_sums)",
                         settings->comm.name);
     if (n < exchange->layout.n_elements)
         exchange->slots.n = n / plan->bucket_elements;

@@ -36,7 +36,9 @@ dpb_status dpb_staging_open(struct dpb_exchange *exchange)
     if (experiment->gradient_type != experiment->weight_type)
         DPB_TRY(make_gradients(exchange, &staging->summed));
     staging->device = staging->summed;
-    return experiment->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
+    return experiment->accumulate > 1 && !exchange->slots.each
+               ? make_gradients(exchange, &staging->device)
+               : DPB_OK;
 }
 
 void dpb_staging_close(struct dpb_exchange *exchange)

@@ -22,6 +22,16 @@ static bool may_drop(const struct dpb_contract *contract)
     return contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
 }
 
+static dpb_status begin_given(struct dpb_exchange *exchange)
+{
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
+    if (exchange->pump.running)
+        dpb_pump_kick(&exchange->pump);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
                               bool plain)
 {
@@ -29,6 +39,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
     exchange->step = (struct dpb_step){.step = number,
                                        .learning_rate = learning_rate,
                                        .scale = scale,
+                                       .more = exchange->slots.each && !plain,
                                        .seal = dpb_step_seal(number, plain)};
     exchange->plain = plain;
     dpb_checked_codec_all(plain);
@@ -43,18 +54,13 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
         return DPB_OK;
     if (exchange->onlooker.owner && !plain)
         exchange->onlooker.begin(exchange->onlooker.owner);
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
-    if (exchange->pump.running)
-        dpb_pump_kick(&exchange->pump);
-    dpb_account_leave(entered_ns);
-    return status;
+    return begin_given(exchange);
 }
 
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event)
 {
-    if (!event)
+    if (!event && !exchange->step.more)
         dpb_account_ready(frontier);
     exchange->passes.final = event;
     if (exchange->late.on)
@@ -184,6 +190,18 @@ dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
     return status;
 }
 
+dpb_status dpb_exchange_next_micro_batch(struct dpb_exchange *exchange, uint32_t micro_batch)
+{
+    if (!exchange->slots.each || micro_batch == 0)
+        return DPB_OK;
+    DPB_TRY(expose(exchange, end_step));
+    exchange->staging.next_bucket = 0;
+    exchange->slots.next_tensor = 0;
+    exchange->step.adds = true;
+    exchange->step.more = micro_batch + 1 < exchange->experiment->accumulate;
+    return begin_given(exchange);
+}
+
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
     /* The wait for an exchange that is late is the step's, too. */
@@ -231,7 +249,8 @@ static dpb_status wait_for(struct dpb_event **event)
 static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
 {
     struct dpb_exchange *exchange = context;
-    bool last = exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
+    bool last = exchange->slots.each ||
+                exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
     if (!exchange->passes.takes_events)
         DPB_TRY(wait_for(&event));
     const uint64_t begin = exchange->staging.n_staged;

@@ -17,6 +17,9 @@ struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange);
 /* Tells the communicator that an exchange with these parameters begins. */
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
                               bool plain);
+/* Before the backward of a micro-batch. Where each is an exchange of its own (needs.h): ends the
+ * exchange of the micro-batch before, and begins this one's. Otherwise does nothing. */
+dpb_status dpb_exchange_next_micro_batch(struct dpb_exchange *exchange, uint32_t micro_batch);
 /* The first `frontier` elements are final, once `event` (NULL: at once) fires: hands over the
  * buckets that end within them, but with comm.late. */
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,

@@ -48,6 +48,7 @@ static dpb_status go_backward(struct dpb_trainer *trainer, const struct dpb_pass
     struct dpb_engine *engine = &trainer->engine;
     DPB_TRY(dpb_exchange_look(exchange, &exchange->passes.given_up));
     dpb_staging_begin(exchange, micro_batch);
+    DPB_TRY(dpb_exchange_next_micro_batch(exchange, micro_batch));
     return exchange->passes.given_up
                ? DPB_OK
                : dpb_exchange_passed(exchange, engine->ops->backward(engine->program, pass, hooks));

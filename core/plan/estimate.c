@@ -110,11 +110,18 @@ dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, d
     return device->bytes_moved(experiment->options[DPB_PLUGIN_DEVICE], &compile, bytes);
 }
 
-uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank)
+static uint64_t in_slots(const struct dpb_experiment *experiment,
+                         const struct dpb_comm_memory *memory)
 {
     const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
     return dpb_slots_elements(&layout, dpb_experiment_bucket_elements(experiment),
-                              dpb_experiment_strategy_memory(experiment, rank).gradient_slots);
+                              memory->gradient_slots);
+}
+
+uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_comm_memory memory = dpb_experiment_strategy_memory(experiment, rank);
+    return in_slots(experiment, &memory) + (memory.keeps_sums ? memory.state_elements : 0);
 }
 
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
@@ -143,9 +150,11 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         const size_t gradient = dpb_dtype_size(experiment->gradient_type);
         const uint64_t late = (uint64_t)settings->comm.late;
         const size_t cast = narrows ? dpb_dtype_size(experiment->weight_type) : 0;
-        total += dpb_experiment_gradients(experiment, rank) * (gradient + cast) +
+        const struct dpb_comm_memory memory = dpb_experiment_strategy_memory(experiment, rank);
+        total += dpb_experiment_gradients(experiment, rank) * gradient +
+                 in_slots(experiment, &memory) * cast +
                  late * (arena + graph->n_elements * gradient) +
-                 (experiment->accumulate > 1 ? arena : 0);
+                 (experiment->accumulate > 1 && memory.gradient_slots == 0 ? arena : 0);
     }
     const uint64_t needed = device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     total += needed > read ? needed : read; /* the file is read before the device works */

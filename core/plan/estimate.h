@@ -19,7 +19,7 @@ uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment
 /* Beside them, of the launcher: the checkpoints of checkpoint.place = peer. An upper bound where
  * the strategy has a state of its own. */
 uint64_t dpb_experiment_kept_memory(const struct dpb_experiment *experiment);
-/* The elements of gradients among them: all, or those in slots. */
+/* The elements of gradients among them: all, or those in slots and the sums that owners keep. */
 uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank);
 /* The strategy's memory beside them that grows with the model. */
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,

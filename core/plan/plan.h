@@ -81,6 +81,8 @@ static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_exp
                                   .survives = settings->run.survive,
                                   .operation = (dpb_collective)settings->comm_test.operation,
                                   .optimizer_states = dpb_optimizer_states(&settings->optimizer),
+                                  .accumulates = settings->run.mode == DPB_MODE_TRAIN &&
+                                                 experiment->accumulate > 1,
                                   .whole = settings->run.mode == DPB_MODE_TRAIN &&
                                            dpb_optimizer_needs_norms(&settings->optimizer)};
 }

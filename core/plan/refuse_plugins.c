@@ -270,19 +270,21 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
                               const struct dpb_setting *shard)
 {
     const struct dpb_settings *settings = &experiment->settings;
+    const bool keeps = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS;
     const struct {
         bool given;
         const char *section, *key, *why;
     } apart[] = {
         {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
          "`dpbench comm` looks at the gradients of all buckets"},
-        {experiment->accumulate > 1, "run", "accumulate",
-         "sums over micro-batches are kept for all buckets"},
+        {experiment->accumulate > 1 && !keeps, "run", "accumulate",
+         "its owners keep no sums over micro-batches"},
+        {experiment->accumulate > 1 &&
+             (settings->comm.gradient == DPB_BF16 + 1 || settings->comm.gradient == DPB_FP16 + 1),
+         "comm", "gradient", "owners would round sums over micro-batches to this type"},
         {settings->run.precision == DPB_PRECISION_FP16, "run", "precision",
          "fp16 keeps all gradients until they are known to be finite"},
         {settings->comm.late > 0, "comm", "late", "a late exchange keeps all gradients of a step"},
-        {dpb_optimizer_needs_norms(&settings->optimizer), "optimizer", norms_key(experiment),
-         "norms of whole tensors take the sums of all buckets"},
         {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
          "device", "name", "the device does not write gradients node by node on the host"},
     };

@@ -360,9 +360,14 @@ static void note_gradients(void *owner, uint64_t begin, uint64_t end)
     const uint64_t *elements = dpb_segment_elements(follow, segment);
     char *gradients = dpb_segment_gradients(follow, segment, row);
     follow->next = begin == 0 ? 0 : follow->next;
-    for (; follow->next < follow->n && elements[follow->next] < end; follow->next++)
-        memcpy(gradients + follow->next * size,
-               (const char *)exchange->gradients + elements[follow->next] * size, size);
+    for (; follow->next < follow->n && elements[follow->next] < end; follow->next++) {
+        char *noted = gradients + follow->next * size;
+        const char *given = (const char *)exchange->gradients + elements[follow->next] * size;
+        if (exchange->step.adds)
+            dpb_vec.axpby(exchange->layout.gradient_type, 1.0, given, 1.0, noted, 1);
+        else
+            memcpy(noted, given, size);
+    }
     if (end == exchange->layout.n_elements)
         segment->gradients |= 1U << row;
 }

@@ -152,5 +152,6 @@ double dpb_proof_error(const struct dpb_exchange *exchange, bool integers)
     const double of_gradients = dpb_proof_roundoff(exchange->layout.gradient_type);
     const double unit = replicas ? of_weights : fmax(of_gradients, of_weights);
     const double of_sums = integers ? of_weights : unit;
-    return (exchange->experiment->n_workers + 1.0) * of_sums + contract->roundings * unit;
+    const double n = exchange->slots.each ? exchange->experiment->accumulate : 1.0;
+    return (n * exchange->experiment->n_workers + 1.0) * of_sums + contract->roundings * unit;
 }

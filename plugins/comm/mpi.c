@@ -42,7 +42,7 @@ static const struct dpb_mpi_library *library;
 
 struct mpi {
     struct dpb_strategy strategy;
-    bool sharded;
+    int shard;                /* dpb_shard_wanted */
     struct dpb_sums *sums;    /* of gradients, or of a codec's messages */
     struct dpb_sums *weights; /* with shards: of new weights */
     struct dpb_sums *squares; /* with norms, too: of sums of squares */
@@ -121,7 +121,22 @@ static const struct dpb_stage shard_stages[] = {
     {update_due, update_slice, update_wait},
     {.due = given_due, .wait = given_wait}};
 
-/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+/* ---- with shards, and norms of whole tensors or sums over micro-batches ---------------------- */
+
+/* From where the bucket begins to the kept sums. */
+static void keep_sum(const struct dpb_strategy *comm, uint64_t bucket, uint64_t length)
+{
+    const dpb_dtype type = comm->arenas.layout.gradient_type;
+    const uint64_t begin = bucket * comm->arenas.bucket_elements;
+    const struct dpb_range own = dpb_slices_own(comm, bucket, length);
+    const void *sum = dpb_strategy_own_gradients(comm, begin);
+    void *kept = dpb_strategy_own_sums(comm, begin + own.begin);
+    if (comm->step.adds)
+        host->vec->axpby(type, 1.0, sum, 1.0, kept, own.end - own.begin);
+    else
+        host->vec->copy(type, kept, sum, own.end - own.begin);
+    clear_sum(comm, bucket, length);
+}
 
 /* From where the bucket begins to its place; the rest is cleared, as in clear_sum. */
 static void place_sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
@@ -130,10 +145,14 @@ static void place_sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *tu
     const size_t size = dpb_dtype_size(comm->arenas.layout.gradient_type);
     const struct dpb_range own = dpb_slices_own(comm, bucket, turn->length);
     char *sum = dpb_strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements);
+    turn->at = turn->length;
+    if (comm->arenas.sums) {
+        keep_sum(comm, bucket, turn->length);
+        return;
+    }
     memmove(sum + own.begin * size, sum, (own.end - own.begin) * size);
     memset(sum, 0, own.begin * size);
     memset(sum + own.end * size, 0, (turn->length - own.end) * size);
-    turn->at = turn->length;
 }
 
 static void give_squares(struct dpb_strategy *comm)
@@ -158,13 +177,18 @@ static dpb_status squares_wait(void *strategy, uint64_t bucket)
 
 static const struct dpb_squares_carrier by_mpi = {.give = give_squares, .here = squares_here};
 
-/* All buckets', in the last one. */
+/* All buckets', in the last one of a step. */
+static bool gives(const struct dpb_strategy *comm, uint64_t bucket)
+{
+    return dpb_strategy_is_last(comm, bucket) && !comm->step.more;
+}
+
 static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
     const struct dpb_strategy *comm = strategy;
     turn->at = turn->length;
-    for (uint64_t b = 0; dpb_strategy_is_last(comm, bucket) && b <= bucket; b++) {
+    for (uint64_t b = 0; gives(comm, bucket) && b <= bucket; b++) {
         const uint64_t begin = b * comm->arenas.bucket_elements,
                        n = dpb_pipeline_bucket_length(&comm->pipeline, b);
         const struct dpb_range own = dpb_slices_own(comm, b, n);
@@ -175,7 +199,7 @@ static void update_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn
 
 static bool all_given_due(void *strategy, uint64_t bucket)
 {
-    return !dpb_strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
+    return !gives(strategy, bucket) || given_due(strategy, bucket);
 }
 
 static const struct dpb_stage whole_stages[] = {
@@ -215,7 +239,7 @@ static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args
     const struct dpb_shard_options *given = options;
     DPB_TRY(library->open(args));
     DPB_TRY(dpb_coded_open(host, args, sizeof(struct mpi), comm));
-    ((struct mpi *)*comm)->sharded = dpb_shard_wanted(args, given->shard);
+    ((struct mpi *)*comm)->shard = dpb_shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
@@ -223,15 +247,17 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
 {
     struct dpb_strategy *strategy = comm;
     const struct dpb_codec *codec = strategy->args.codec;
+    const int shard = ((const struct mpi *)comm)->shard;
+    if (shard == DPB_SHARD_GRADIENTS)
+        dpb_shard_plan_slots(&strategy->args, layout, DPB_SHARD_GRADIENTS, want);
     DPB_TRY(
         library->check_length(codec ? dpb_coded_sums_longest(codec, layout, want->bucket_elements)
                                     : dpb_strategy_longest_bucket(layout, want->bucket_elements)));
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
         return dpb_coded_plan(strategy, layout, DPB_CODED_SUMMED, want);
-    return ((const struct mpi *)comm)->sharded
-               ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want)
-               : DPB_OK;
+    return shard != DPB_SHARD_NONE ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want)
+                                   : DPB_OK;
 }
 
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
@@ -254,7 +280,7 @@ static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
-    const bool sharded = mpi->sharded, whole = sharded && mpi->strategy.args.whole;
+    const bool sharded = mpi->shard != DPB_SHARD_NONE, whole = sharded && mpi->strategy.args.whole;
     struct dpb_mpi_sums_args args = {.kind = sharded ? DPB_MPI_KIND_SUM_SLICES : DPB_MPI_KIND_SUM,
                                      .arena = arenas->gradients,
                                      .type = arenas->layout.gradient_type,
@@ -263,14 +289,15 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
                                      .n_members = mpi->strategy.args.n_workers};
     if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
-    if (whole) {
+    if (whole || arenas->sums)
         DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, DPB_STRATEGY_STAGES(whole_stages)));
-        DPB_TRY(dpb_strategy_open_squares(&mpi->strategy, &by_mpi, args.n_members, args.position));
-    } else {
+    else
         DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
                                   sharded ? sizeof shard_stages / sizeof *shard_stages
                                           : sizeof stages / sizeof *stages));
-    }
+    if (whole)
+        DPB_TRY(dpb_strategy_open_squares(&mpi->strategy, &by_mpi, args.n_members, args.position));
+    dpb_shard_bind_slots(&mpi->strategy, mpi->shard);
     mpi->strategy.pipeline.move = move;
     DPB_TRY(library->create(&args, &mpi->sums));
     if (!sharded)
@@ -326,7 +353,7 @@ static struct dpb_plugin mpi_plugin = {
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",
-    .options = dpb_shard_option_rows,
+    .options = dpb_shard_slots_option_rows,
     .options_size = sizeof(struct dpb_shard_options),
 };
 

@@ -128,7 +128,7 @@ enum { SHARD_STAGES = 4 };
 static const struct dpb_stage shard_stages[SHARD_STAGES] = {
     {dpb_device_push_due, dpb_device_push, dpb_device_push_wait},
     {dpb_device_sum_due, serve, dpb_device_sum_wait},
-    {NULL},
+    {.due = NULL},
     {dpb_device_pull_due, pull, dpb_device_pull_wait}};
 static const struct dpb_stage_flight *const shard_flights[SHARD_STAGES] = {
     &dpb_device_pushed, &dpb_device_summed, &dpb_device_updated, &dpb_device_pulled};
@@ -196,7 +196,7 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
     struct dpb_device_strategy *strategy = comm;
     const int shard = ((const struct replicated *)comm)->shard;
     if (shard == DPB_SHARD_GRADIENTS)
-        dpb_shard_plan_slots(layout, want);
+        dpb_shard_plan_slots(&strategy->base.args, layout, DPB_SHARD_GRADIENTS, want);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->base.args.codec)
         return dpb_device_coded_plan(strategy, layout, want);

@@ -61,7 +61,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
 {
     const int shard = ((const struct shm *)comm)->shard;
     struct dpb_strategy *strategy = comm;
-    dpb_shard_plan_slots(layout, shard, want);
+    dpb_shard_plan_slots(&strategy->args, layout, shard, want);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->args.codec)
         return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);

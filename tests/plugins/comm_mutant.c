@@ -48,6 +48,7 @@ enum mutation {
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
     NEED_LEFT_OUT,    /* weights on need: the last worker gets another bucket for one */
     MET_EARLY,        /* weights on need are said to be here while they are on their way */
+    SUMS_FORGOTTEN,   /* owners lose the sums of a step's earlier micro-batches */
     SLOTS,            /* the plan has slots of gradients that no setting asks for */
     FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
     HALF_BYTES,       /* half of the bytes that are moved is reported */
@@ -71,6 +72,7 @@ static const char *const mutations[] = {"none",
                                         "taken_early",
                                         "need_left_out",
                                         "met_early",
+                                        "sums_forgotten",
                                         "slots",
                                         "forgotten",
                                         "half_bytes",
@@ -623,6 +625,8 @@ static dpb_status mutant_begin(void *comm, const struct dpb_step *step)
         __atomic_store_n(&notice()->exchange, step->step, __ATOMIC_RELAXED);
     if (active(WRONG_SCALE))
         changed.scale *= m.args.n_workers;
+    if (active(SUMS_FORGOTTEN))
+        changed.adds = false;
     if (active(LATE_WEIGHTS))
         make_late();
     if (is_given_weights() && active(STALE_WEIGHTS))

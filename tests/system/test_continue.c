@@ -70,6 +70,10 @@ static const struct setup setups[] = {
      "comm.name=ring_tcp comm.shard=parameters comm.bucket=4KiB run.workers=3 "
      "run.precision=fp64 device.name=reference optimizer.name=adam",
      false},
+    {"ring_tcp, gradients in slots, kept sums",
+     "comm.name=ring_tcp comm.shard=gradients run.accumulate=2 optimizer.clip_norm=0.05 "
+     "comm.bucket=4096 run.workers=2 run.precision=fp64 device.name=reference optimizer.name=adam",
+     false},
     {"replicated, lamb",
      "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference "
      "optimizer.name=lamb optimizer.weight_decay=0.1",

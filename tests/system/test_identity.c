@@ -355,6 +355,8 @@ TEST(test_slots_agree)
         {"comm.name=ring_tcp run.workers=2 comm.bucket=8192", ""},
         {"comm.name=replicated run.workers=3 comm.bucket=8192", ""},
         {"comm.name=ring_tcp run.workers=3 comm.bucket=12288", "run.comm_cores=1"},
+        {"comm.name=hierarchical run.workers=5 comm.hosts=2+3 comm.interface=lo comm.bucket=8192",
+         ""},
         {"comm.name=shm run.workers=2 comm.bucket=4096", ""},
         {"comm.name=shm run.workers=3 comm.bucket=8192 comm.gradient=bf16 run.precision=fp32", ""},
         {"comm.name=ring_tcp run.workers=2 comm.bucket=4096 comm.gradient=fp16 run.precision=fp32",
@@ -416,6 +418,35 @@ TEST(test_parameters_agree)
         if (cells[i].workers > 1 && (is > most || is > 0.95 * bytes))
             fail_msg("%s\n%g bytes of weights were here, at most %g are right, of %g",
                      parts.settings, is, most, bytes);
+    }
+}
+
+/* Owners keep the sums of their slices beside the slots: with norms the bits are those of an arena.
+ * Over micro-batches owners add sums of workers, in place of workers' sums. Both are less than an
+ * arena. */
+TEST(test_kept_sums_agree)
+{
+    static const struct {
+        const char *settings, *form;
+        double bound;
+    } cells[] = {
+        {"comm.name=shm run.workers=3 run.accumulate=3", "", 1e-12},
+        {"comm.name=ring_tcp run.workers=2 optimizer.clip_norm=0.05", "run.comm_cores=1", 0.0},
+        {"comm.name=ring_tcp run.workers=3 run.accumulate=2 optimizer.name=lamb", "", 1e-12},
+        {"comm.name=replicated run.workers=2 optimizer.name=lars", "", 0.0},
+        {"comm.name=replicated run.workers=4 run.accumulate=2", "run.comm_cores=1", 1e-12},
+        {"comm.name=shm run.workers=5 optimizer.name=lamb optimizer.clip_norm=0.05", "", 0.0},
+    };
+    for (int i = 0; i < PART_OF(cells, 3); i++) {
+        struct training arena, slots;
+        train(&arena, RESNET " run.steps=2 comm.bucket=65536 %s comm.shard=optimizer",
+              cells[i].settings);
+        train(&slots, RESNET " run.steps=2 comm.bucket=65536 %s %s comm.shard=gradients",
+              cells[i].settings, cells[i].form);
+        assert_true(json_number_at(slots.command.json, "ranks.1.memory.gradients_bytes") <
+                    0.9 * json_number_at(arena.command.json, "ranks.1.memory.gradients_bytes"));
+        expect_same_weights(&slots, &arena, NULL, cells[i].bound);
+        expect_same_losses(&slots, &arena, cells[i].bound);
     }
 }
 

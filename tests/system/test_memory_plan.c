@@ -41,6 +41,8 @@ TEST(test_plan_and_peak)
         "model.name=mlp comm.name=shm run.workers=2 comm.gradient=bf16 optimizer.momentum=0",
         "model.name=vit model.image=32 model.width=384 run.batch=1 comm.name=shm run.workers=2 "
         "comm.shard=gradients comm.gradient=bf16 comm.bucket=256KiB optimizer.momentum=0",
+        "model.name=vit model.image=32 model.width=384 run.batch=1 comm.name=shm run.workers=2 "
+        "comm.shard=gradients run.accumulate=2 comm.bucket=256KiB optimizer.momentum=0",
         "model.name=lenet data.name=idx data.path=large comm.name=shm run.workers=2"};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct command command;

@@ -225,6 +225,37 @@ TEST(test_sharded_norms)
     }
 }
 
+/* Slots change where gradients lie; owners keep sums, which micro-batches add to. */
+TEST(test_slots)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } rows[] = {{2, "comm.bucket=8192"},
+                {3, "comm.bucket=65536 run.accumulate=2 optimizer.clip_norm=0.05"}};
+    for (int i = 0; i < PART_OF(rows, 2); i++) {
+        char settings[512];
+        snprintf(settings, sizeof settings,
+                 "%s model.name=resnet20 model.image=8 run.precision=fp64 run.steps=3 "
+                 "run.warmup_steps=0 run.prove=yes " MPI "comm.shard=",
+                 rows[i].settings);
+        const size_t length = strlen(settings);
+        strcpy(settings + length, "optimizer");
+        json_t *arena = run(rows[i].workers, settings);
+        strcpy(settings + length, "gradients");
+        json_t *slots = run(rows[i].workers, settings);
+        expect_passes(slots, settings);
+        assert_true(json_number_at(slots, "ranks.1.memory.gradients_bytes") <
+                    0.8 * json_number_at(arena, "ranks.1.memory.gradients_bytes"));
+        for (size_t k = 0; k < 3; k++) {
+            const double a = json_number_value(json_array_get(json_at(arena, "loss"), k)),
+                         b = json_number_value(json_array_get(json_at(slots, "loss"), k));
+            if (!(fabs(a - b) <= 1e-10 * fabs(a)))
+                fail_msg("%s: losses %.17g and, in slots, %.17g", settings, a, b);
+        }
+    }
+}
+
 /* The state of 3 shards goes on in 2 of a ring as if they had always been. */
 TEST(test_shards_move)
 {

@@ -289,6 +289,27 @@ TEST(test_needs)
     }
 }
 
+/* Owners forget the sums of earlier micro-batches, which no check but the last has. */
+TEST(test_kept_sums)
+{
+    static const struct {
+        const char *mutation;
+        enum catcher caught_by;
+    } cases[] = {{"none", NOTHING}, {"sums_forgotten", STEPS}};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        struct training training;
+        train_anyway(&training,
+                     TERMS "comm.bucket=4096 comm.shard=gradients comm.name=mutant_%s "
+                           "run.workers=2 run.accumulate=2 comm.mutation=%s comm.from=%d",
+                     i % 2 == 0 ? "ring_tcp" : "shm", cases[i / 2].mutation, IN_PATTERN);
+        const char *check = catcher_names[cases[i / 2].caught_by];
+        if (cases[i / 2].caught_by == NOTHING ? training.command.exit_code != 0
+                                              : !failed(&training, check))
+            fail_msg("%s\nis to be caught by: %s\n%s", training.settings, check,
+                     training.command.err);
+    }
+}
+
 /* A rank of ps_cpu keeps old weights in one step, and takes new ones in the next. */
 TEST(test_differed)
 {
@@ -341,7 +362,7 @@ TEST(test_slots_refused)
                      "comm.name=mutant_shm run.workers=2 comm.mutation=slots %s",
                      beside[i]);
         EXPECT_WORDS(beside[i], training.command.err,
-                     "gradients in slots lie on the host, without run.accumulate");
+                     "gradients in slots lie on the host, without comm.late");
     }
 }
 

@@ -44,8 +44,9 @@ struct dpb_comm_args {
     const struct dpb_device_arenas *device;
     const struct dpb_codec *codec; /* codec.h: comm.codec; NULL: none */
     uint32_t optimizer_states; /* arrays of the optimizer's state, each as long as the weights */
-    bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
-    bool survives; /* run.survive, with DPB_COMM_SURVIVES */
+    bool whole;       /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
+    bool accumulates; /* run.accumulate > 1: see gradient_slots (needs.h) */
+    bool survives;    /* run.survive, with DPB_COMM_SURVIVES */
     dpb_collective operation; /* of `dpbench comm`; DPB_ALL_REDUCE elsewhere */
 };
 
@@ -74,6 +75,7 @@ struct dpb_comm_plan {
     uint64_t scratch_bytes, inbox_bytes;
     uint64_t gradient_slots; /* needs.h; 0: the gradients are a whole arena */
     bool weights_on_need;    /* needs.h; false: every worker has all weights all the time */
+    bool keeps_sums;         /* needs.h: with slots, arenas->sums */
     /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
      * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
@@ -89,6 +91,9 @@ struct dpb_comm_plan {
 struct dpb_arenas {
     void *weights, *gradients, *scratch, *inbox;
     void *const *peer_weights, *const *peer_gradients, *const *peer_scratch, *const *peer_inbox;
+    /* NULL; with plan.keeps_sums: the sums of the owned ranges, at their places in an arena of
+     * gradients, of which no other element may be used. Starts as zeros. */
+    void *sums;
     const bool *direct; /* by rank: arithmetic may read the peer's memory, not `copy` alone */
     struct dpb_optimizer *optimizer; /* host.h: of the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
@@ -98,14 +103,15 @@ struct dpb_arenas {
 /* The parameters of one step; the same on all ranks. Pass the whole struct to the optimizer, from
  * one rank to another byte by byte. */
 struct dpb_step {
-    uint64_t step; /* rises by one with every begin */
+    uint64_t step; /* rises by one with every begin, but within a step (needs.h) */
     double learning_rate;
     /* Gradients are means over a micro-batch. Communicators sum them over the workers, and the
      * optimizer multiplies by this: 1 / (contract.divisor x accumulate x loss scale). With fp16
      * the loss scale changes. Multiply a gradient kept from an earlier step by the scale of that
      * step over this one. */
     double scale;
-    uint64_t seal; /* the optimizer's: says which rule applies, and that core made this step */
+    bool adds, more; /* needs.h: with slots and accumulates */
+    uint64_t seal;   /* the optimizer's: says which rule applies, and that core made this step */
 };
 
 /* The model as this strategy defines it. @borrowed until the next begin. */

@@ -66,7 +66,12 @@ struct dpb_comm_needs {
  * The hook `taken` counts the buckets of this exchange, from the first on, whose gradients no rank
  * reads any more. Core then gives the slot of a counted bucket to a later bucket. The loop's thread
  * calls `taken` between calls of `progress`; `progress` with DPB_FOREVER returns when the count has
- * grown. */
+ * grown.
+ *
+ * Where a slot is free before its sum is used, a strategy keeps the sums of its own ranges:
+ * dpb_comm_plan.keeps_sums. With args->accumulates each micro-batch of a step is an exchange of its
+ * own, from begin to *done. dpb_step.adds: the strategy adds its sums to the kept sums.
+ * dpb_step.more: a micro-batch of the step follows, so nothing is updated. */
 enum { DPB_SLOT_ALIGNMENT = 4096 /* bytes */ };
 
 /* Weights on need. With dpb_comm_plan.weights_on_need a worker of the host keeps the weights of its
@@ -87,6 +92,7 @@ struct dpb_comm_memory {
     uint64_t beside_bytes;   /* where weights and gradients lie: the host or the device */
     uint64_t state_elements; /* of the layout, whose optimizer state the rank has; preset: all */
     uint64_t gradient_slots; /* as dpb_comm_plan has them */
+    bool keeps_sums;         /* likewise */
 };
 
 #endif

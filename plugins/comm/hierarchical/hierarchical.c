@@ -28,7 +28,7 @@ static const struct dpb_option options[] = {
      offsetof(struct hierarchical_options, transport),
      "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
     DPB_RING_OPTION_ROWS(struct hierarchical_options),
-    DPB_SHARD_OPTION_ROW(struct hierarchical_options, ring.shard),
+    DPB_SHARD_SLOTS_OPTION_ROW(struct hierarchical_options, ring.shard),
     DPB_TCP_OPTION_ROWS(struct hierarchical_options),
     VERBS_OPTION_ROWS(struct hierarchical_options),
     DPB_NCCL_OPTION_ROWS(struct hierarchical_options),
@@ -97,7 +97,7 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
         return host->fail(DPB_UNSUPPORTED,
                           "comm.shard = %s goes round rings of the host's memory, and not with "
                           "comm.%s; leave one of them out",
-                          dpb_shard_choices[given->ring.shard],
+                          dpb_shard_slots_choices[given->ring.shard],
                           by_nccl ? "inside = nccl" : "transport = mpi");
     versions[0].name = NULL;
     if (given->transport == OVER_VERBS)
@@ -163,7 +163,7 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     opened->inside = given->inside;
     opened->nccl_options = given->nccl;
     opened->job = *args;
-    opened->sharded = dpb_shard_wanted(args, given->ring.shard);
+    opened->shard = dpb_shard_wanted(args, given->ring.shard);
     dpb_status status = hierarchical_find_places(opened);
     DPB_THEN(status, open_across(opened, given));
     if (status != DPB_OK) {
@@ -269,6 +269,7 @@ static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs
                                                      .progress = dpb_strategy_progress,
                                                      .end = dpb_strategy_end,
                                                      .publish = dpb_strategy_publish,
+                                                     .taken = dpb_strategy_taken,
                                                      .books = hierarchical_books,
                                                      .state = hierarchical_state};
 

@@ -13,10 +13,11 @@
  * If machines have unequal numbers of workers, N is the smallest: the further workers only sum and
  * update. On one machine there is no network, and this strategy is shm.
  *
- * With comm.shard = optimizer (shard.h) the ring of place l makes new weights of the slice in
- * place of sums: place l of each machine owns a part of the slice. `gather` then writes weights
- * into all arenas of the machine, and no update is left. Bytes are as below, with weights in place
- * of sums on the way back. On unequal machines the further workers own nothing.
+ * With comm.shard = optimizer (shard.h) the ring of place l makes new weights of the slice in place
+ * of sums: place l of each machine owns a part of the slice. `gather` then writes weights into all
+ * arenas of the machine, and no update is left. Bytes are as below, with weights in place of sums
+ * on the way back. On unequal machines the further workers own nothing. Gradients may lie in slots:
+ * behind the last stage the whole machine has summed the bucket, and its rings have sent it.
  *
  * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all. One
  * ring of all W workers sends 2 (W - 1)/W M over each link between machines, of which there are H
@@ -34,6 +35,7 @@
  *      before a ring gives any weights, this place has posted its share, behind 1 and 2.
  */
 #include "comm/hierarchical/inside_shm.h"
+#include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
@@ -148,7 +150,7 @@ static dpb_status dpb_gather_wait(void *strategy, uint64_t bucket)
 
 static bool is_sharded(const struct dpb_strategy *base)
 {
-    return ((const struct hierarchical *)(const void *)base)->sharded;
+    return ((const struct hierarchical *)(const void *)base)->shard != DPB_SHARD_NONE;
 }
 
 /* Sums go to all, or with shards new weights. */
@@ -211,10 +213,10 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     const struct hierarchical *comm = strategy;
     if (hierarchical_drives(comm) && !dpb_sums_idle(comm->across->sums))
         return comm->across->sums->ops->wait(comm->across->sums);
-    return dpb_strategy_wait(&comm->base, DPB_SIGNAL_GATHERED, drivers(comm), bucket,
-                             given_type(&comm->base),
-                             comm->sharded ? "the peer's slice of the weights"
-                                           : "the peer's slice of the sum over all machines");
+    return dpb_strategy_wait(
+        &comm->base, DPB_SIGNAL_GATHERED, drivers(comm), bucket, given_type(&comm->base),
+        is_sharded(&comm->base) ? "the peer's slice of the weights"
+                                : "the peer's slice of the sum over all machines");
 }
 
 static void update(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
@@ -224,7 +226,7 @@ static void update(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
         dpb_strategy_span_others(
             &comm->base, hierarchical_drives(comm) ? DPB_SIGNAL_GATHERED : DPB_SIGNAL_REDUCED,
             DPB_SIGNAL_GATHERED, drivers(comm), bucket);
-    if (comm->sharded)
+    if (is_sharded(&comm->base))
         turn->at = turn->length;
     else if (comm->machines)
         dpb_coded_update(strategy, bucket, turn);
@@ -277,11 +279,13 @@ static dpb_status plan_coded(struct hierarchical *comm, const struct dpb_layout 
 dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                            struct dpb_comm_plan *want)
 {
+    if (comm->shard == DPB_SHARD_GRADIENTS)
+        dpb_shard_plan_slots(&comm->job, layout, DPB_SHARD_GRADIENTS, want);
     uint64_t elements = want->bucket_elements;
     DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     if (comm->machines)
         return plan_coded(comm, layout, want);
-    if (comm->sharded)
+    if (is_sharded(&comm->base))
         DPB_TRY(plan_shards(comm, layout, want));
     if (!hierarchical_drives(comm))
         return DPB_OK;
@@ -294,12 +298,13 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
     struct hierarchical *comm = comm_;
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas);
-    if (comm->sharded && alone)
+    if (is_sharded(&comm->base) && alone)
         DPB_TRY(dpb_slices_bind_shards(&comm->base, &view));
     else
         DPB_TRY(dpb_strategy_bind(&comm->base, &view, alone ? dpb_slices_stages : stages,
                                   alone ? DPB_SLICES_STAGES : sizeof stages / sizeof stages[0]));
-    if (comm->sharded && !alone)
+    dpb_shard_bind_slots(&comm->base, comm->shard);
+    if (is_sharded(&comm->base) && !alone)
         comm->shards = (struct dpb_ring_shards){.arena = arenas->weights,
                                                 .type = arenas->layout.weight_type,
                                                 .make = dpb_strategy_make_weights,

@@ -19,7 +19,7 @@ struct hierarchical {
         struct dpb_device_strategy on_device; /* begins with `base`; with comm.inside = nccl */
     };
     struct dpb_comm_args job; /* as core gave it: ranks of the job */
-    bool sharded;
+    int shard;                /* dpb_shard_wanted */
     int transport, inside;
     struct dpb_nccl_options nccl_options;
     uint32_t machine;

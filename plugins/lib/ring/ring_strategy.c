@@ -134,7 +134,7 @@ static bool summed_due(void *strategy, uint64_t bucket)
     return bucket < ((const struct dpb_ring_strategy *)strategy)->n_summed;
 }
 
-static void keep(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+static void make_own(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_ring_strategy *comm = strategy;
     const struct dpb_range own = own_slice(&comm->base, bucket, turn->length);
@@ -152,10 +152,25 @@ static bool kept_due(void *strategy, uint64_t bucket)
 
 static const struct dpb_stage need_stages[] = {
     {dpb_strategy_own_ready, NULL, dpb_strategy_own_wait},
-    {summed_due, keep, reduce_wait},
+    {summed_due, make_own, reduce_wait},
     {.due = kept_due, .wait = reduce_wait}};
 
-/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+/* ---- with shards, and norms of whole tensors or sums over micro-batches ---------------------- */
+
+/* From the slot, which is free behind it. */
+static void keep(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    const struct dpb_strategy *comm = strategy;
+    const dpb_dtype type = comm->arenas.layout.gradient_type;
+    const struct dpb_range own = own_slice(comm, bucket, turn->length);
+    const uint64_t at = bucket * comm->arenas.bucket_elements + own.begin, n = own.end - own.begin;
+    const void *sum = dpb_strategy_own_gradients(comm, at);
+    turn->at = turn->length;
+    if (comm->arenas.sums && comm->step.adds)
+        comm->host->vec->axpby(type, 1.0, sum, 1.0, dpb_strategy_own_sums(comm, at), n);
+    else if (comm->arenas.sums)
+        comm->host->vec->copy(type, dpb_strategy_own_sums(comm, at), sum, n);
+}
 
 /* The memory of the entries is the ring's memory beside. */
 static void give_squares(struct dpb_strategy *strategy)
@@ -177,12 +192,13 @@ static bool give_due(void *strategy, uint64_t bucket)
     return !dpb_strategy_is_last(&comm->base, bucket) || dpb_sums_has_place(comm->ring);
 }
 
-/* All buckets', in the last one. */
+/* All buckets', in the last one of a step. */
 static void give(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_ring_strategy *comm = strategy;
     const uint64_t elements = comm->base.arenas.bucket_elements;
-    for (; dpb_strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+    const bool gives = dpb_strategy_is_last(&comm->base, bucket) && !comm->base.step.more;
+    for (; gives && comm->n_given <= bucket; comm->n_given++) {
         const uint64_t begin = comm->n_given * elements,
                        n = dpb_pipeline_bucket_length(&comm->base.pipeline, comm->n_given);
         const struct dpb_range own = own_slice(&comm->base, comm->n_given, n);
@@ -202,7 +218,7 @@ static bool given_due(void *strategy, uint64_t bucket)
 
 static const struct dpb_stage whole_stages[] = {
     {post_due, post, dpb_strategy_own_wait},
-    {.due = reduce_due, .wait = reduce_wait},
+    {reduce_due, keep, reduce_wait},
     {dpb_strategy_squares_due, dpb_strategy_squares_work, reduce_wait},
     {give_due, give, reduce_wait},
     {.due = given_due, .wait = reduce_wait}};
@@ -325,7 +341,7 @@ dpb_status dpb_ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
     struct dpb_ring_strategy *comm = comm_;
-    dpb_shard_plan_slots(layout, comm->shard, want);
+    dpb_shard_plan_slots(&comm->base.args, layout, comm->shard, want);
     DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.args.codec) {
         const enum dpb_coded_way way = way_of(comm->base.args.codec);
@@ -432,26 +448,28 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     if (comm->base.args.codec)
         return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
                                                                  : bind_gather(comm, arenas);
-    const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole;
-    const bool needs = comm->shard == DPB_SHARD_PARAMETERS;
+    const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole,
+               gives = whole || arenas->sums, needs = comm->shard == DPB_SHARD_PARAMETERS;
     if (needs) {
         comm->orders = calloc(2 * arenas->n_buckets, sizeof *comm->orders);
         if (!comm->orders)
             return comm->base.host->fail(DPB_NO_MEMORY, "no memory for weights on need");
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(need_stages)));
         comm->base.pipeline.needs.wait = wait_for_order;
-    } else if (whole) {
-        const struct dpb_ring_members members = members_of(comm);
+    } else if (gives) {
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, DPB_STRATEGY_STAGES(whole_stages)));
-        DPB_TRY(dpb_strategy_open_squares(&comm->base, &round_it, members.n_members,
-                                          dpb_ring_slice_beside(&members)));
     } else {
         DPB_TRY(dpb_strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    }
+    if (whole) {
+        const struct dpb_ring_members members = members_of(comm);
+        DPB_TRY(dpb_strategy_open_squares(&comm->base, &round_it, members.n_members,
+                                          dpb_ring_slice_beside(&members)));
     }
     dpb_shard_bind_slots(&comm->base, comm->shard);
     DPB_TRY(dpb_strategy_open_doorbell(&comm->base, "ring"));
     struct dpb_ring_args args = ring_args_of(comm, arenas);
-    if (whole)
+    if (gives)
         args.n_buckets = 2 * args.n_buckets + DPB_SQUARES_ROUNDS;
     if (needs)
         args.n_buckets = UINT32_MAX; /* a bucket is needed as often as nodes read it */
@@ -459,7 +477,7 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
         args.shards =
             (struct dpb_ring_shards){.arena = arenas->weights,
                                      .type = arenas->layout.weight_type,
-                                     .make = whole || needs ? NULL : dpb_strategy_make_weights,
+                                     .make = gives || needs ? NULL : dpb_strategy_make_weights,
                                      .owner = comm,
                                      .beside = comm->base.squares.all,
                                      .beside_bytes = dpb_strategy_squares_bytes(&arenas->layout)};
@@ -474,7 +492,7 @@ dpb_status dpb_ring_strategy_begin(void *comm_, const struct dpb_step *step)
     comm->n_given = comm->n_summed = 0;
     comm->n_before = comm->n_back;
     if (comm->ring)
-        dpb_sums_begin(comm->ring, step->step);
+        dpb_sums_begin(comm->ring, comm->n_begun++); /* more than steps, with step->adds */
     return dpb_strategy_begin(comm_, step);
 }
 

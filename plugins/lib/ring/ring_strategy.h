@@ -74,7 +74,8 @@ struct dpb_ring_strategy {
     struct dpb_gather *gather; /* with a codec of one round */
     uint32_t *order;           /* of the members */
     uint32_t position;
-    uint64_t n_given; /* buckets of this exchange whose weights are sent after sums of squares */
+    uint64_t n_given; /* buckets of this exchange whose weights are sent behind all sums */
+    uint64_t n_begun; /* exchanges */
     struct dpb_ring_inbox inbox;
     /* comm.shard = parameters: buckets to be summed and buckets whose weights are needed, in the
      * order in which they go onto the ring; by number modulo 2 n_buckets. */

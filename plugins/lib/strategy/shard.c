@@ -4,8 +4,8 @@
 const char *const dpb_shard_choices[] = {"none", "optimizer", NULL};
 const char *const dpb_shard_slots_choices[] = {"none", "optimizer", "gradients", NULL};
 const char *const dpb_shard_all_choices[] = {"none", "optimizer", "gradients", "parameters", NULL};
-const struct dpb_option dpb_shard_option_rows[] = {
-    DPB_SHARD_OPTION_ROW(struct dpb_shard_options, shard), {0}};
+const struct dpb_option dpb_shard_slots_option_rows[] = {
+    DPB_SHARD_SLOTS_OPTION_ROW(struct dpb_shard_options, shard), {0}};
 const struct dpb_option dpb_shard_all_option_rows[] = {
     DPB_SHARD_ALL_OPTION_ROW(struct dpb_shard_options, shard), {0}};
 
@@ -19,4 +19,5 @@ void dpb_shard_memory(const struct dpb_comm_args *args, int shard, const struct 
         slots ? dpb_shard_slots_bucket(layout, bucket_elements) : bucket_elements;
     memory->state_elements = dpb_shard_elements(layout, planned, args->n_workers);
     memory->gradient_slots = slots ? DPB_SHARD_SPARE_SLOTS : 0;
+    memory->keeps_sums = slots && dpb_shard_keeps(args);
 }

@@ -2,7 +2,9 @@
  * shard.h - comm.shard = optimizer: each worker owns a slice of every bucket. A worker keeps the
  * optimizer state of its own slices only. It updates these slices, and sends the new weights to
  * all others. comm.shard = gradients: the same, with gradients in slots
- * (dpb_comm_plan.gradient_slots). A bucket leaves its slot once all its new weights are here.
+ * (dpb_comm_plan.gradient_slots). A bucket leaves its slot once all its new weights are here; with
+ * norms of whole tensors or run.accumulate once it is summed, and owners keep the sums of their
+ * slices (keeps_sums).
  * comm.shard = parameters: as gradients, and a worker has the weights of the other slices only
  * while its device reads them (dpb_comm_plan.weights_on_need). New weights stay with their owner.
  *
@@ -24,11 +26,11 @@ extern const char *const dpb_shard_choices[], *const dpb_shard_slots_choices[],
 /* Slots beside the slots of the node under way: buckets that may be in exchange meanwhile. */
 enum { DPB_SHARD_SPARE_SLOTS = 4 };
 
-/* The options of a strategy without other options, and their rows. */
+/* The options of a strategy with slots and without other options, and their rows. */
 struct dpb_shard_options {
     int shard;
 };
-extern const struct dpb_option dpb_shard_option_rows[], dpb_shard_all_option_rows[];
+extern const struct dpb_option dpb_shard_slots_option_rows[], dpb_shard_all_option_rows[];
 
 /* The option's row, for a struct with this member of type int; and the row of a strategy that has
  * slots, too. */
@@ -65,13 +67,21 @@ static inline uint64_t dpb_shard_slots_bucket(const struct dpb_layout *layout,
     return (bucket_elements + page - 1) / page * page;
 }
 
+/* With slots: whether owners keep the sums of their slices until the end of the step. */
+static inline bool dpb_shard_keeps(const struct dpb_comm_args *args)
+{
+    return args->whole || args->accumulates;
+}
+
 /* In `plan`, before anything that depends on the size of buckets. */
-static inline void dpb_shard_plan_slots(const struct dpb_layout *layout, int shard,
+static inline void dpb_shard_plan_slots(const struct dpb_comm_args *args,
+                                        const struct dpb_layout *layout, int shard,
                                         struct dpb_comm_plan *want)
 {
     if (shard < DPB_SHARD_GRADIENTS)
         return;
     want->weights_on_need = shard == DPB_SHARD_PARAMETERS;
+    want->keeps_sums = dpb_shard_keeps(args);
     want->bucket_elements = dpb_shard_slots_bucket(layout, want->bucket_elements);
     want->gradient_slots = DPB_SHARD_SPARE_SLOTS;
 }

@@ -159,12 +159,15 @@ static void gather(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
     turn->at = turn->length;
 }
 
-/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+/* ---- with shards, and norms of whole tensors or sums over micro-batches ---------------------- */
 
 static void sum_here(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
 {
-    void *own = dpb_strategy_own_gradients(comm, piece.begin);
-    dpb_strategy_sum(comm, bucket, piece, &own, 1);
+    void *own = dpb_strategy_own_sums(comm, piece.begin);
+    dpb_strategy_sum(comm, bucket, piece, comm->step.adds ? &comm->room : &own, 1);
+    if (comm->step.adds)
+        comm->host->vec->axpby(comm->arenas.layout.gradient_type, 1.0, comm->room, 1.0, own,
+                               piece.n);
 }
 
 static void reduce_here(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
@@ -221,16 +224,22 @@ static const struct dpb_squares_carrier through_scratch = {
 static void update_and_give(const struct dpb_strategy *comm, uint64_t bucket,
                             struct dpb_piece piece)
 {
-    dpb_strategy_update(comm, bucket, piece, dpb_strategy_own_gradients(comm, piece.begin));
+    dpb_strategy_update(comm, bucket, piece, dpb_strategy_own_sums(comm, piece.begin));
     give_weights(comm, bucket, piece);
 }
 
-/* All buckets', in the last one: no device reads any weights. */
+/* In the last bucket of a step. */
+static bool gives(const struct dpb_strategy *comm, uint64_t bucket)
+{
+    return dpb_strategy_is_last(comm, bucket) && !comm->step.more;
+}
+
+/* All buckets': no device reads any weights. */
 static void give_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct dpb_strategy *comm = strategy;
     turn->at = turn->length;
-    if (!dpb_strategy_is_last(comm, bucket))
+    if (!gives(comm, bucket))
         return;
     for (uint64_t b = 0; b <= bucket; b++) {
         struct dpb_stage_turn all = {.length = dpb_pipeline_bucket_length(&comm->pipeline, b),
@@ -242,7 +251,7 @@ static void give_slices(void *strategy, uint64_t bucket, struct dpb_stage_turn *
 
 static bool given_due(void *strategy, uint64_t bucket)
 {
-    return !dpb_strategy_is_last(strategy, bucket) ||
+    return !gives(strategy, bucket) ||
            dpb_strategy_all_reached(strategy, DPB_SIGNAL_GATHERED, bucket);
 }
 
@@ -266,20 +275,25 @@ dpb_status dpb_slices_plan_shards(struct dpb_strategy *strategy, const struct dp
 
 dpb_status dpb_slices_bind_shards(struct dpb_strategy *strategy, const struct dpb_arenas *arenas)
 {
+    /* A bucket leaves its slot when it has left the last stage: behind the sums of all owners. */
     static const struct dpb_stage whole[] = {
         {dpb_slices_due, reduce_here, dpb_slices_wait},
+        {update_due, gather, dpb_gather_wait},
         {dpb_strategy_squares_due, dpb_strategy_squares_work, squares_wait},
         {.work = give_slices},
         {.due = given_due, .wait = given_wait}};
-    if (strategy->args.whole) {
-        DPB_TRY(dpb_strategy_bind(strategy, arenas, DPB_STRATEGY_STAGES(whole)));
-        return dpb_strategy_open_squares(strategy, &through_scratch, strategy->args.n_workers,
-                                         strategy->args.rank);
-    }
     static const struct dpb_stage stages[] = {{dpb_slices_due, reduce_shard, dpb_slices_wait},
                                               {update_due, gather, dpb_gather_wait}};
     strategy->room = strategy->host->alloc(DPB_CHUNK_BYTES);
-    return strategy->room ? dpb_strategy_bind(strategy, arenas, stages, 2) : DPB_NO_MEMORY;
+    if (!strategy->room)
+        return DPB_NO_MEMORY;
+    if (!strategy->args.whole && !arenas->sums)
+        return dpb_strategy_bind(strategy, arenas, DPB_STRATEGY_STAGES(stages));
+    DPB_TRY(dpb_strategy_bind(strategy, arenas, DPB_STRATEGY_STAGES(whole)));
+    return strategy->args.whole
+               ? dpb_strategy_open_squares(strategy, &through_scratch, strategy->args.n_workers,
+                                           strategy->args.rank)
+               : DPB_OK;
 }
 
 /* ---- with weights on need ------------------------------------------------------------------- */

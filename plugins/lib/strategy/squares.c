@@ -30,7 +30,7 @@ void dpb_strategy_squares_work(void *strategy_, uint64_t bucket, struct dpb_stag
     struct dpb_strategy_squares *squares = &strategy->squares;
     const bool begins = squares->round == 0;
     turn->at = turn->length;
-    if (!dpb_strategy_is_last(strategy, bucket))
+    if (!dpb_strategy_is_last(strategy, bucket) || !strategy->args.whole || strategy->step.more)
         return;
     if (!begins && squares->carrier->take)
         squares->carrier->take(strategy);

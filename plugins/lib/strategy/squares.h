@@ -27,7 +27,7 @@ dpb_status dpb_strategy_open_squares(struct dpb_strategy *strategy,
                                      const struct dpb_squares_carrier *carrier, uint32_t n_owners,
                                      uint32_t own);
 
-/* The stage, without its `wait`. */
+/* The stage, without its `wait`. Without args->whole it passes all buckets on. */
 bool dpb_strategy_squares_due(void *strategy, uint64_t bucket);
 void dpb_strategy_squares_work(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn);
 

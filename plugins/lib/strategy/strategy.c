@@ -265,6 +265,13 @@ void *dpb_strategy_own_gradients(const struct dpb_strategy *strategy, uint64_t a
     return dpb_strategy_gradients(strategy, strategy->args.rank, at);
 }
 
+void *dpb_strategy_own_sums(const struct dpb_strategy *strategy, uint64_t at)
+{
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    return arenas->sums ? (char *)arenas->sums + at * dpb_dtype_size(arenas->layout.gradient_type)
+                        : dpb_strategy_own_gradients(strategy, at);
+}
+
 void dpb_strategy_sum_sources(const struct dpb_strategy *strategy, uint64_t bucket,
                               struct dpb_piece piece, const void *const *sources, void *const *dst,
                               uint32_t n_dst)
@@ -308,7 +315,7 @@ void dpb_strategy_make_weights(void *strategy_, uint64_t bucket, uint64_t begin,
 {
     const struct dpb_strategy *strategy = strategy_;
     dpb_strategy_update(strategy, bucket, (struct dpb_piece){begin, n},
-                        dpb_strategy_own_gradients(strategy, begin));
+                        dpb_strategy_own_sums(strategy, begin));
 }
 
 void dpb_strategy_span_others(const struct dpb_strategy *strategy, enum dpb_signal_kind own,

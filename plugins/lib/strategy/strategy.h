@@ -153,6 +153,8 @@ void *dpb_strategy_weights(const struct dpb_strategy *strategy, uint32_t rank, u
 void *dpb_strategy_gradients(const struct dpb_strategy *strategy, uint32_t rank, uint64_t at);
 void *dpb_strategy_own_weights(const struct dpb_strategy *strategy, uint64_t at);
 void *dpb_strategy_own_gradients(const struct dpb_strategy *strategy, uint64_t at);
+/* The same of the own sums: arenas.sums, or the own gradients. */
+void *dpb_strategy_own_sums(const struct dpb_strategy *strategy, uint64_t at);
 
 /* `due` and `wait` of a stage that a bucket enters when this rank's backward gets there. */
 bool dpb_strategy_own_ready(void *strategy, uint64_t bucket);
@@ -184,7 +186,7 @@ dpb_status dpb_strategy_enqueue_update(const struct dpb_strategy *strategy, stru
                                        const void *gradients);
 void dpb_strategy_update(const struct dpb_strategy *strategy, uint64_t bucket,
                          struct dpb_piece piece, const void *gradients);
-/* The same from the own gradients, as dpb_ring_shards.make (ring.h). */
+/* The same from the own sums, as dpb_ring_shards.make (ring.h). */
 void dpb_strategy_make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n);
 
 /* Reports that others worked for this rank, between its own signal `own` and the last `theirs` of
