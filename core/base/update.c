@@ -194,15 +194,15 @@ static struct rule rule_of(const struct dpb_update *update)
 {
     const struct dpb_update_words *words = update->words;
     return (struct rule){.kind = update->kind,
-                         .rate = words ? (double)words->rate : update->rate,
-                         .scale = words ? (double)words->scale : update->scale,
+                         .rate = words ? words->rate : update->rate,
+                         .scale = words ? words->scale : update->scale,
                          .decay = update->decay,
                          .momentum = update->momentum,
                          .epsilon = update->epsilon,
                          .beta2 = update->beta2,
-                         .correction = words ? (double)words->correction : update->correction,
+                         .correction = words ? words->correction : update->correction,
                          .second_correction =
-                             words ? (double)words->second_correction : update->second_correction,
+                             words ? words->second_correction : update->second_correction,
                          .decoupled = update->decoupled,
                          .kept = 1.0};
 }
@@ -211,7 +211,8 @@ double dpb_update_squares(const struct dpb_update *update)
 {
     const bool fp64 = update->weight_type == DPB_FP64;
     const size_t size = dpb_dtype_size(update->weight_type);
-    double buffer[PIECE], way[PIECE], state[PIECE], second[PIECE], sum = 0.0;
+    double buffer[PIECE], way[PIECE], state[PIECE], second[PIECE];
+    struct dpb_vec_tree sum = {.n = 0};
     struct rule rule = rule_of(update);
     rule.kept = 0.0;
     rule.rate = -1.0;
@@ -221,9 +222,9 @@ double dpb_update_squares(const struct dpb_update *update)
         memcpy(state, piece.state, piece.n * size);
         memcpy(second, piece.second, piece.n * size);
         apply(&rule, fp64, way, piece.gradients, state, second, piece.n);
-        sum += dpb_vec_squares(update->weight_type, way, piece.n);
+        dpb_vec_tree_add(&sum, dpb_vec_squares(update->weight_type, way, piece.n));
     }
-    return sum;
+    return dpb_vec_tree_total(&sum);
 }
 
 void dpb_update_apply(const struct dpb_update *update)

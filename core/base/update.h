@@ -10,8 +10,8 @@
 /* fp32 or fp64 weights, gradients of any type. Done on return, on the calling thread. Disjoint
  * ranges may be updated by several threads at once. `words` is read in the call. */
 void dpb_update_apply(const struct dpb_update *update);
-/* The sum of squares of what an ADAM update would move the weights by at a rate of 1, in float64
- * and one order of its n elements, all of which decay. Changes nothing. */
+/* The sum of squares, as dpb_vec_squares has it, of what an ADAM update would move the weights by
+ * at a rate of 1; all of its n elements decay. Changes nothing. */
 double dpb_update_squares(const struct dpb_update *update);
 
 #endif

@@ -257,21 +257,30 @@ DPB_CLONES static double squares_of_block(double *restrict x, uint64_t n)
     return x[0];
 }
 
+void dpb_vec_tree_add(struct dpb_vec_tree *tree, double sum)
+{
+    for (uint64_t bits = tree->n++; bits & 1; bits >>= 1)
+        sum = tree->sums[--tree->n_sums] + sum;
+    tree->sums[tree->n_sums++] = sum;
+}
+
+double dpb_vec_tree_total(struct dpb_vec_tree *tree)
+{
+    for (; tree->n_sums > 1; tree->n_sums--)
+        tree->sums[tree->n_sums - 2] += tree->sums[tree->n_sums - 1];
+    return tree->sums[0];
+}
+
 double dpb_vec_squares(dpb_dtype type, const void *x, uint64_t n)
 {
-    double block[BLOCK + 1], sums[64] = {0.0}; /* of the subtrees on the left, the largest first */
-    uint32_t n_sums = 0;
-    for (uint64_t begin = 0, number = 0; begin < n; begin += BLOCK, number++) {
+    double block[BLOCK + 1];
+    struct dpb_vec_tree tree = {.n = 0};
+    for (uint64_t begin = 0; begin < n; begin += BLOCK) {
         const uint64_t m = n - begin < BLOCK ? n - begin : BLOCK;
         vec_cast(DPB_FP64, block, type, (const char *)x + begin * dpb_dtype_size(type), m);
-        double sum = squares_of_block(block, m);
-        for (uint64_t bits = number; bits & 1; bits >>= 1)
-            sum = sums[--n_sums] + sum;
-        sums[n_sums++] = sum;
+        dpb_vec_tree_add(&tree, squares_of_block(block, m));
     }
-    for (; n_sums > 1; n_sums--)
-        sums[n_sums - 2] += sums[n_sums - 1];
-    return sums[0];
+    return dpb_vec_tree_total(&tree);
 }
 
 const struct dpb_vec_ops dpb_vec = {

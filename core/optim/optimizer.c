@@ -14,11 +14,6 @@
 #include "graph/graph.h"
 #include "measure/account.h"
 
-/* The factors in a rule: w -= rate * (scale * g + decay * w), for SGD. */
-struct dpb_factors {
-    double rate, scale, decay;
-};
-
 struct dpb_optimizer_words {
     uint64_t found;                /* see args.not_finite */
     struct dpb_update_words words; /* of a captured step */
@@ -41,10 +36,12 @@ struct dpb_optimizer {
     struct dpb_range *device_decays;
     struct dpb_optimizer_words *words;
     struct dpb_optimizer_words *pinned; /* a copy of `found`; each launch copies from it */
-    /* Where the rule needs norms: by tensor; NULL: it needs none. */
-    struct dpb_factors *factors;
-    struct dpb_squares *squares; /* by tensor: of a rank that owns all, or sums of all ranks' */
-    uint32_t round;              /* of `squares` */
+    /* Where the rule needs norms; zeroed: it needs none. Its arrays are in host_norms, or in
+     * device_norms; `step` is filled in for each use. */
+    struct dpb_norms norms;
+    struct dpb_squares *squares; /* by tensor, likewise: of a rank that owns all */
+    void *host_norms, *device_norms;
+    uint32_t round; /* of `squares` */
     /* The step; its elements whose update was called; the step whose factors were found. */
     uint64_t landing, n_landed, normed;
     struct dpb_optimizer_witness witness;
@@ -176,7 +173,7 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
 }
 
 /* A launch copies the words before its updates read them; the next ones are written when it is
- * over. */
+ * over. The words' type is double: a launch gives the bits that a step without graph gives. */
 static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *queue)
 {
     if (!optimizer->args.device)
@@ -203,10 +200,10 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
     double first = 1.0, second = 1.0;
     if (dpb_optimizer_has_moments(&optimizer->settings))
         correct(optimizer, optimizer->n_state, &first, &second);
-    optimizer->pinned->words = (struct dpb_update_words){.rate = (float)step->learning_rate,
-                                                         .scale = (float)step->scale,
-                                                         .correction = (float)first,
-                                                         .second_correction = (float)second};
+    optimizer->pinned->words = (struct dpb_update_words){.rate = step->learning_rate,
+                                                         .scale = step->scale,
+                                                         .correction = first,
+                                                         .second_correction = second};
 }
 
 /* Sets what rules with two arrays of state have beside the others. Returns the number of Adam's
@@ -249,18 +246,31 @@ static struct dpb_update update_of(const struct dpb_optimizer *optimizer, dpb_up
                                .gradients = gradients};
 }
 
-/* `step` NULL: by the words, within a capture. */
-static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                        struct dpb_range range, void *weights, const void *gradients,
-                        const struct dpb_step *step, struct dpb_factors factors)
+static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
+                                     const struct dpb_step *step)
 {
     const bool plain = step && is_plain(step);
+    return (struct dpb_factors){.rate = step ? step->learning_rate : 0.0,
+                                .scale = step ? step->scale : 0.0,
+                                .decay = plain ? 0.0 : optimizer->settings.weight_decay};
+}
+
+/* `step` NULL: by the words, within a capture. `by`: factors by norms, of the device where the
+ * weights are there; NULL: the step's. */
+static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                        struct dpb_range range, void *weights, const void *gradients,
+                        const struct dpb_step *step, const struct dpb_factors *by)
+{
+    const bool plain = step && is_plain(step);
+    const bool here = by && !optimizer->args.device;
+    const struct dpb_factors factors = here ? *by : factors_of(optimizer, step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
     struct dpb_update update =
         update_of(optimizer, kind_of(optimizer, plain), range, weights, gradients, factors);
     update.words = step ? NULL : &optimizer->words->words;
+    update.factors = here ? NULL : by;
     update.decays = optimizer->decays + decay;
     update.n_decays = end - decay;
     update.not_finite = optimizer->args.not_finite;
@@ -274,15 +284,6 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
         optimizer->witness.see(optimizer->witness.owner, step, &update, number);
     dpb_update_apply(&update);
     return DPB_OK;
-}
-
-static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
-                                     const struct dpb_step *step)
-{
-    const bool plain = step && is_plain(step);
-    return (struct dpb_factors){.rate = step ? step->learning_rate : 0.0,
-                                .scale = step ? step->scale : 0.0,
-                                .decay = plain ? 0.0 : optimizer->settings.weight_decay};
 }
 
 /* ---- updates by norms ---------------------------------------------------------------------- */
@@ -299,16 +300,10 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
  * decay apart; w -= rate * ||w|| / ||r|| * r. The ratio is 1 where a norm is 0, and for tensors
  * that do not decay: the practice of BERT's training, where the paper scales all.
  *
- * Norms are float64. Where a rank owns all elements, tensors are summed in one order
- * (dpb_vec_squares), so equal mean gradients give equal bits, whatever the strategy. Where ranks
- * own parts, the parts' sums are added in the order of the owners: all owners have equal bits.
+ * Norms are float64, in one order (norms.h). Where a rank owns all elements, equal mean gradients
+ * give equal bits, whatever the strategy and the device. Where ranks own parts, the parts' sums are
+ * added in the order of the owners: all owners have equal bits.
  */
-/* A gradient that is not finite gives no finite weights either. */
-static double clipped(double clip_norm, double scale, double squares)
-{
-    const double factor = clip_norm / (scale * sqrt(squares) + 1e-6);
-    return clip_norm > 0.0 && !(factor >= 1.0) ? factor : 1.0;
-}
 
 static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
 {
@@ -331,12 +326,12 @@ static struct dpb_range first_tensor(const struct dpb_graph *graph, struct dpb_r
 }
 
 /* Adam's way is worked out twice: here for its norm, then again where the weights go it. */
-static double way_squares(struct dpb_optimizer *optimizer, struct dpb_range range,
-                          struct dpb_factors factors)
+static double way_squares(struct dpb_optimizer *optimizer, const struct dpb_norm_piece *piece)
 {
+    const struct dpb_range range = {piece->begin, piece->begin + piece->n};
     struct dpb_update update =
-        update_of(optimizer, DPB_UPDATE_ADAM, range, weights_at(optimizer, range.begin),
-                  gradients_at(optimizer, range.begin), factors);
+        update_of(optimizer, DPB_UPDATE_ADAM, range, weights_at(optimizer, piece->begin),
+                  gradients_at(optimizer, piece->begin), optimizer->norms.factors[piece->tensor]);
     fill_in_second(optimizer, true, &update);
     correct(optimizer, 0, &update.correction, &update.second_correction);
     return dpb_update_squares(&update);
@@ -345,81 +340,84 @@ static double way_squares(struct dpb_optimizer *optimizer, struct dpb_range rang
 static void take_squares(struct dpb_optimizer *optimizer, struct dpb_squares *own)
 {
     const struct dpb_optimizer_args *args = &optimizer->args;
-    const struct dpb_tensor *tensors = args->graph->tensors;
-    const bool way = optimizer->round > 0, weights = way || args->settings->kind == DPB_LARS;
-    memset(own, 0, args->graph->n_tensors * sizeof *own);
-    for (uint64_t i = 0; i < args->n_owned; i++)
-        for (struct dpb_range rest = args->owned[i]; rest.begin < rest.end;) {
-            uint32_t t;
-            const struct dpb_range piece = first_tensor(args->graph, rest, &t);
-            const uint64_t at = piece.begin, end = tensors[t].offset + tensors[t].n_elements,
-                           n = at < end ? (piece.end < end ? piece.end : end) - at : 0;
-            rest.begin = piece.end;
-            if (!way)
-                own[t].gradients +=
-                    dpb_vec_squares(args->gradient_type, gradients_at(optimizer, at), n);
-            else if (tensors[t].decays)
-                own[t].gradients +=
-                    way_squares(optimizer, (struct dpb_range){at, at + n}, optimizer->factors[t]);
-            if (weights && tensors[t].decays)
-                own[t].weights += dpb_vec_squares(args->weight_type, weights_at(optimizer, at), n);
-        }
-}
-
-/* Changes the factors of a tensor by its norms. */
-static void scale_factors(const struct dpb_optimizer_settings *settings, struct dpb_squares squares,
-                          struct dpb_factors *factors)
-{
-    const double norm = sqrt(squares.gradients), weights = sqrt(squares.weights),
-                 all = settings->kind == DPB_LAMB
-                           ? norm
-                           : factors->scale * norm + settings->weight_decay * weights;
-    if (norm > 0.0 && weights > 0.0)
-        factors->rate *= (settings->kind == DPB_LAMB ? 1.0 : settings->trust) * weights / all;
+    const struct dpb_norms *norms = &optimizer->norms;
+    memset(own, 0, norms->n_tensors * sizeof *own);
+    for (uint32_t i = 0; i < norms->n_pieces; i++) {
+        const struct dpb_norm_piece *piece = &norms->pieces[i];
+        struct dpb_squares *sum = &own[piece->tensor];
+        if (!norms->way)
+            sum->gradients += dpb_vec_squares(args->gradient_type,
+                                              gradients_at(optimizer, piece->begin), piece->n);
+        else if (piece->decays)
+            sum->gradients += way_squares(optimizer, piece);
+        if (norms->weights && piece->decays)
+            sum->weights +=
+                dpb_vec_squares(args->weight_type, weights_at(optimizer, piece->begin), piece->n);
+    }
 }
 
 /* Sums are in the order of the owners, so that all have the same bits. LAMB's second round is of
  * Adam's way. */
-static void find_factors(struct dpb_optimizer *optimizer, const struct dpb_step *step,
-                         const struct dpb_squares *all, uint32_t n)
+static void find_factors(const struct dpb_norms *norms, const struct dpb_squares *all, uint32_t n)
 {
-    const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    const uint32_t n_tensors = optimizer->args.graph->n_tensors;
-    struct dpb_squares *sums = optimizer->squares;
-    struct dpb_factors *factors = optimizer->factors, every = factors_of(optimizer, step);
+    struct dpb_factors every = {norms->step.rate, norms->step.scale, norms->step.decay};
     double gradients = 0.0;
-    for (uint32_t t = 0; t < n_tensors; t++) {
-        sums[t] = all[t];
-        for (uint32_t i = 1; i < n; i++) {
-            sums[t].gradients += all[(size_t)i * n_tensors + t].gradients;
-            sums[t].weights += all[(size_t)i * n_tensors + t].weights;
-        }
-        gradients += sums[t].gradients;
-    }
-    every.scale *= clipped(settings->clip_norm, step->scale, gradients);
-    for (uint32_t t = 0; t < n_tensors; t++) {
-        if (optimizer->round == 0)
-            factors[t] = every;
-        scale_factors(settings, sums[t], &factors[t]);
-        if (settings->kind == DPB_LARS) /* whose velocity has the rate */
-            factors[t] = (struct dpb_factors){1.0, factors[t].rate * factors[t].scale,
-                                              factors[t].rate * factors[t].decay};
-    }
+    for (uint32_t t = 0; t < norms->n_tensors; t++)
+        gradients += dpb_norm_sum(all, n, norms->n_tensors, t).gradients;
+    every.scale *= dpb_norm_clipped(norms->rule.clip_norm, every.scale, gradients);
+    for (uint32_t t = 0; t < norms->n_tensors; t++)
+        norms->factors[t] =
+            dpb_norm_factors(&norms->rule, dpb_norm_sum(all, n, norms->n_tensors, t),
+                             norms->way ? norms->factors[t] : every);
 }
 
-static bool squares(struct dpb_optimizer *optimizer, const struct dpb_step *step,
-                    const struct dpb_squares *all, uint32_t n, struct dpb_squares *own)
+/* The step as a device reads it: all of the arenas and of the state. */
+static void fill_in_norms(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    const bool way = optimizer->norms.way;
+    struct dpb_update *update = &optimizer->norms.step;
+    *update =
+        update_of(optimizer, way ? DPB_UPDATE_ADAM : DPB_UPDATE_PLAIN, optimizer->owned[0],
+                  optimizer->args.weights, optimizer->args.gradients, factors_of(optimizer, step));
+    update->words = step ? NULL : &optimizer->words->words;
+    if (way)
+        fill_in_second(optimizer, true, update);
+    if (way && step)
+        correct(optimizer, 0, &update->correction, &update->second_correction);
+}
+
+/* The step's number, or that of all captures. */
+static uint64_t number_of(const struct dpb_step *step)
+{
+    return step ? step->step : UINT64_MAX - 1;
+}
+
+static dpb_status squares(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                          const struct dpb_step *step, const struct dpb_squares *all, uint32_t n,
+                          struct dpb_squares *own, bool *more)
 {
     const uint32_t last = optimizer->settings.kind == DPB_LAMB;
+    struct dpb_norms *norms = &optimizer->norms;
+    const struct dpb_device_arenas *device = optimizer->args.device;
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    if (all)
-        find_factors(optimizer, step, all, n);
+    fill_in_norms(optimizer, step);
+    if (all && !device)
+        find_factors(norms, all, n);
+    else if (all)
+        DPB_TRY(device->ops->factors(queue, norms, all, n));
     optimizer->round = all ? optimizer->round + 1 : 0;
-    if (optimizer->round <= last)
-        take_squares(optimizer, own);
-    else
-        optimizer->normed = step->step;
-    return optimizer->round <= last;
+    *more = optimizer->round <= last;
+    if (!*more) {
+        optimizer->normed = number_of(step);
+        return DPB_OK;
+    }
+    norms->way = optimizer->round > 0;
+    norms->weights = norms->way || optimizer->settings.kind == DPB_LARS;
+    fill_in_norms(optimizer, step);
+    if (device)
+        return device->ops->squares(queue, norms, own);
+    take_squares(optimizer, own);
+    return DPB_OK;
 }
 
 /* Whether the memory is not the arenas, from which the norms are taken. */
@@ -436,44 +434,52 @@ static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range
     return refuse();
 }
 
-/* Tensor by tensor, by the factors found. */
-static dpb_status apply_by_tensor(struct dpb_optimizer *optimizer, struct dpb_range range,
-                                  const struct dpb_step *step)
+/* Tensor by tensor, by the factors found. A plain step, and on a device a step that is clipped
+ * alone, has one factor for all tensors, and there each update is a launch. */
+static dpb_status apply_by_tensor(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                  struct dpb_range range, const struct dpb_step *step)
 {
+    const bool plain = step && is_plain(step);
+    const bool one =
+        optimizer->args.device && (plain || !dpb_optimizer_by_tensor(&optimizer->settings));
     while (range.begin < range.end) {
-        uint32_t t;
-        const struct dpb_range piece = first_tensor(optimizer->args.graph, range, &t);
-        DPB_TRY(apply(optimizer, NULL, piece, weights_at(optimizer, piece.begin),
+        uint32_t t = 0;
+        const struct dpb_range piece = one ? range : first_tensor(optimizer->args.graph, range, &t);
+        DPB_TRY(apply(optimizer, queue, piece, weights_at(optimizer, piece.begin),
                       gradients_at(optimizer, piece.begin), step,
-                      is_plain(step) ? factors_of(optimizer, step) : optimizer->factors[t]));
+                      plain ? NULL : &optimizer->norms.factors[t]));
         range.begin = piece.end;
     }
     return DPB_OK;
 }
 
 /* Of a rank that owns all elements. */
-static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+static dpb_status apply_all(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                            const struct dpb_step *step)
 {
-    for (struct dpb_squares *all = NULL; squares(optimizer, step, all, 1, optimizer->squares);)
-        all = optimizer->squares;
+    bool more = true;
+    for (const struct dpb_squares *all = NULL; more; all = optimizer->squares)
+        DPB_TRY(squares(optimizer, queue, step, all, 1, optimizer->squares, &more));
     for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
-        DPB_TRY(apply_by_tensor(optimizer, optimizer->owned[i], step));
+        DPB_TRY(apply_by_tensor(optimizer, queue, optimizer->owned[i], step));
     return DPB_OK;
 }
 
 /* Where this rank owns all, the last range of a step to be updated brings the update of all. So
  * does the last range of a proof's step, which is plain: a proof sees the behaviour of training. */
-static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_range range,
-                       const struct dpb_step *step)
+static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                       struct dpb_range range, const struct dpb_step *step)
 {
     const uint64_t all = optimizer->args.graph->n_elements, before = optimizer->n_landed;
-    const bool begins = optimizer->landing != step->step, part = optimizer->n_state < all;
-    if (part && optimizer->normed == step->step)
-        return apply_by_tensor(optimizer, range, step);
+    const uint64_t number = number_of(step);
+    const bool part = optimizer->n_state < all;
+    const bool begins = optimizer->landing != number || (!step && before == all);
+    if (part && optimizer->normed == number)
+        return apply_by_tensor(optimizer, queue, range, step);
     optimizer->n_landed = (begins ? 0 : before) + range.end - range.begin;
-    optimizer->landing = step->step;
+    optimizer->landing = number;
     if (!part && (!begins || before == 0 || before == all) && optimizer->n_landed <= all)
-        return optimizer->n_landed == all ? apply_all(optimizer, step) : DPB_OK;
+        return optimizer->n_landed == all ? apply_all(optimizer, queue, step) : DPB_OK;
     dpb_fail(DPB_FAILED,
              "the strategy updates %llu of %llu elements in a step, though it has the capability "
              "DPB_COMM_WHOLE; a part may come behind the sums of squares of all owners",
@@ -512,17 +518,17 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
         return DPB_FAILED;
     if (range.begin == range.end)
         return DPB_OK;
-    if (optimizer->factors && strays(optimizer, range, weights, gradients))
+    const bool by_norms = optimizer->norms.n_tensors > 0;
+    if (by_norms && strays(optimizer, range, weights, gradients))
         return DPB_FAILED;
     if (optimizer->args.device)
-        return apply(optimizer, queue, range, weights, gradients, step,
-                     factors_of(optimizer, step));
+        return by_norms ? land(optimizer, queue, range, step)
+                        : apply(optimizer, queue, range, weights, gradients, step, NULL);
     const int64_t began_ns = dpb_now_ns();
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    const dpb_status status =
-        optimizer->factors
-            ? land(optimizer, range, step)
-            : apply(optimizer, queue, range, weights, gradients, step, factors_of(optimizer, step));
+    const dpb_status status = by_norms
+                                  ? land(optimizer, queue, range, step)
+                                  : apply(optimizer, queue, range, weights, gradients, step, NULL);
     note_change(optimizer);
     if (optimizer->args.element_ns > 0)
         pace(optimizer, began_ns, range.end - range.begin);
@@ -604,6 +610,75 @@ static dpb_status list_decays(struct dpb_optimizer *optimizer)
     return DPB_OK;
 }
 
+/* ---- the memory of norms -------------------------------------------------------------------- */
+
+static uint64_t norms_bytes(const struct dpb_norms *norms)
+{
+    return norms->n_pieces * (sizeof *norms->pieces + sizeof *norms->sums) +
+           norms->n_tensors * (sizeof *norms->factors + sizeof(struct dpb_squares)) +
+           (norms->n_tensors + 1) * sizeof *norms->first_pieces;
+}
+
+/* Arrays lie one behind the other, those of 32 bits last. */
+static void place_norms(struct dpb_optimizer *optimizer, void *memory)
+{
+    struct dpb_norms *norms = &optimizer->norms;
+    struct dpb_norm_piece *pieces = memory;
+    norms->pieces = pieces;
+    norms->sums = (struct dpb_squares *)(void *)(pieces + norms->n_pieces);
+    norms->factors = (struct dpb_factors *)(void *)(norms->sums + norms->n_pieces);
+    optimizer->squares = (struct dpb_squares *)(void *)(norms->factors + norms->n_tensors);
+    norms->first_pieces = (uint32_t *)(void *)(optimizer->squares + norms->n_tensors);
+}
+
+/* Cuts the owned parts of tensors; `pieces` NULL: counts them alone. */
+static uint32_t cut_pieces(const struct dpb_optimizer *optimizer, struct dpb_norm_piece *pieces)
+{
+    const struct dpb_graph *graph = optimizer->args.graph;
+    uint32_t n = 0, t;
+    for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
+        for (struct dpb_range rest = optimizer->owned[i]; rest.begin < rest.end;) {
+            const struct dpb_range part = first_tensor(graph, rest, &t);
+            const struct dpb_tensor *tensor = &graph->tensors[t];
+            const uint64_t ends = tensor->offset + tensor->n_elements;
+            const uint64_t end = part.end < ends ? part.end : ends;
+            for (uint64_t at = part.begin; at < end; at += DPB_NORM_PIECE, n++)
+                if (pieces)
+                    pieces[n] = (struct dpb_norm_piece){
+                        .begin = at,
+                        .state = optimizer->state_at[i] + (at - optimizer->owned[i].begin),
+                        .n = (uint32_t)(end - at < DPB_NORM_PIECE ? end - at : DPB_NORM_PIECE),
+                        .tensor = t,
+                        .decays = tensor->decays};
+            rest.begin = part.end;
+        }
+    return n;
+}
+
+static dpb_status make_norms(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    struct dpb_norms *norms = &optimizer->norms;
+    *norms = (struct dpb_norms){.rule = {.kind = settings->kind == DPB_LARS   ? DPB_NORM_LARS
+                                                 : settings->kind == DPB_LAMB ? DPB_NORM_LAMB
+                                                                              : DPB_NORM_CLIP,
+                                         .clip_norm = settings->clip_norm,
+                                         .trust = settings->trust,
+                                         .decay = settings->weight_decay},
+                                .n_pieces = cut_pieces(optimizer, NULL),
+                                .n_tensors = optimizer->args.graph->n_tensors};
+    optimizer->host_norms = calloc(1, norms_bytes(norms));
+    if (!optimizer->host_norms)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
+    place_norms(optimizer, optimizer->host_norms);
+    cut_pieces(optimizer, optimizer->host_norms);
+    uint32_t *first = (uint32_t *)(void *)(optimizer->squares + norms->n_tensors), piece = 0;
+    for (uint32_t t = 0; t <= norms->n_tensors; first[t++] = piece)
+        while (piece < norms->n_pieces && norms->pieces[piece].tensor < t)
+            piece++;
+    return DPB_OK;
+}
+
 /* ---- with arenas on a device --------------------------------------------------------------- */
 
 /* Copies some from the host, then all that the device has, twice as much each time. */
@@ -621,6 +696,17 @@ static dpb_status fill_device_with_1(const struct dpb_optimizer *optimizer)
                           done > 0 ? (const void *)optimizer->device_state : first, n));
     }
     return DPB_OK;
+}
+
+static dpb_status norms_to_device(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_device_arenas *device = optimizer->args.device;
+    const uint64_t bytes = norms_bytes(&optimizer->norms);
+    DPB_TRY(device->ops->allocate(device->device, "norms of the tensors", bytes, false,
+                                  &optimizer->device_norms));
+    place_norms(optimizer, optimizer->device_norms);
+    return device->ops->copy(optimizer->args.queue, optimizer->device_norms, optimizer->host_norms,
+                             bytes);
 }
 
 static dpb_status create_on_device(struct dpb_optimizer *optimizer)
@@ -642,6 +728,8 @@ static dpb_status create_on_device(struct dpb_optimizer *optimizer)
         if (begins_at_1(optimizer))
             DPB_TRY(fill_device_with_1(optimizer));
     }
+    if (optimizer->norms.n_tensors > 0)
+        DPB_TRY(norms_to_device(optimizer));
     return ops->drain(optimizer->args.queue);
 }
 
@@ -652,6 +740,7 @@ static void destroy_on_device(struct dpb_optimizer *optimizer)
     ops->release(device, optimizer->device_decays);
     ops->release(device, optimizer->device_state);
     ops->release(device, optimizer->words);
+    ops->release(device, optimizer->device_norms);
     ops->unpin(device, optimizer->pinned);
 }
 
@@ -701,16 +790,12 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
     DPB_TRY(list_decays(optimizer));
     if (dpb_optimizer_needs_norms(&optimizer->settings)) {
         const uint64_t all = optimizer->args.graph->n_elements;
-        const size_t n_tensors = optimizer->args.graph->n_tensors;
         if (optimizer->n_state != all && !optimizer->args.sharded)
             return dpb_fail(DPB_FAILED,
                             "the strategy owns %llu of %llu elements on this rank and has not the "
                             "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
                             (unsigned long long)optimizer->n_state, (unsigned long long)all);
-        optimizer->factors = calloc(n_tensors, sizeof *optimizer->factors);
-        optimizer->squares = calloc(n_tensors, sizeof *optimizer->squares);
-        if (!optimizer->factors || !optimizer->squares)
-            return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
+        DPB_TRY(make_norms(optimizer));
     }
     if (optimizer->args.device)
         DPB_TRY(create_on_device(optimizer));
@@ -765,8 +850,7 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     if (optimizer->args.device)
         destroy_on_device(optimizer);
     dpb_mapping_destroy(&optimizer->state);
-    free(optimizer->factors);
-    free(optimizer->squares);
+    free(optimizer->host_norms);
     free(optimizer->decays);
     free(optimizer->owned);
     free(optimizer->state_at);

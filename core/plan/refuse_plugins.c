@@ -207,10 +207,11 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
                         "(%s) clears each bucket when it is updated; leave one of them out",
                         place, what, experiment->codec.name,
                         dpb_config_origin(experiment->config, "comm", "codec"));
-    if (dpb_experiment_arenas_on_device(experiment))
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    if (dpb_experiment_arenas_on_device(experiment) && !device->queues->squares)
         return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: %s takes norms of weights and gradients on the host, and comm '%s' "
-                        "keeps them in the memory of device '%s'; take another of them",
+                        "%s: %s takes norms of weights and gradients, comm '%s' keeps them in the "
+                        "memory of device '%s', and the device takes none; take another of them",
                         place, what, settings->comm.name, settings->device.name);
     if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE)
         return DPB_OK;

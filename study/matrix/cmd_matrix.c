@@ -103,7 +103,6 @@ static const struct note {
     {"in fp32 without a loss scale", 0, NULL, false, "codecs know no loss scale"},
     {"no contract is both late and lossy", 0, NULL, false, "no contract is both late and lossy"},
     {"clears each bucket", 0, NULL, false, "norms need gradients that a codec's buckets lose"},
-    {"norms of weights and gradients on the host", 0, NULL, false, "norms are taken on the host"},
     {"on one rank before it updates", 0, NULL, false, "no rank has all mean gradients for norms"},
     {"has parts of them", 0, NULL, false, "owners of shards exchange no sums of squares"},
     {"unknown option 'shard'", ALONE, NULL, true, "nothing is exchanged"},

@@ -247,7 +247,10 @@ bool open_file(const ncclUniqueId &id, state &s)
 
 size_t size_of(ncclDataType_t type)
 {
-    return type == ncclFloat32 ? 4 : type == ncclBfloat16 || type == ncclFloat16 ? 2 : 0;
+    return type == ncclFloat64                           ? 8
+           : type == ncclFloat32                         ? 4
+           : type == ncclBfloat16 || type == ncclFloat16 ? 2
+                                                         : 0;
 }
 
 float load(const void *from, size_t i, ncclDataType_t type)
@@ -513,8 +516,10 @@ ncclResult_t collect(ncclComm_t comm, collective c, cudaStream_t stream)
     if (ncclResult_t code = ensure_ready(s))
         return code;
     const size_t most = c.count * (size_t)s.n * size_of(c.type);
+    const bool sums = c.kind != ALL_GATHER && c.kind != BROADCAST;
     if (s.finalizing || c.op != ncclSum || size_of(c.type) == 0 || most > SLOT_BYTES ||
-        c.root < 0 || c.root >= s.n || (grouping && group_of && group_of != comm))
+        (sums && c.type == ncclFloat64) || c.root < 0 || c.root >= s.n ||
+        (grouping && group_of && group_of != comm))
         return s.fail(ncclInvalidArgument, "the stand-in does not do that");
     const uint64_t capture = stand_in_capture(stream);
     const auto which = std::make_tuple((int)c.kind, c.count, (int)c.type);

@@ -177,9 +177,15 @@ static void test_same_training(void **state)
 {
     static const char *const optimizers[] = {"optimizer.momentum=0.9", "optimizer.nesterov=yes",
                                              "optimizer.name=adagrad"};
+    static const char *const by_norms[] = {"optimizer.name=lamb optimizer.clip_norm=0.05",
+                                           "comm.gradient=bf16 optimizer.name=lars",
+                                           "optimizer.clip_norm=0.05 optimizer.momentum=0.9"};
     const struct form *form = *state;
     struct training start, one;
     train(&start, TERMS "run.steps=1 optimizer.learning_rate=0");
+    for (size_t i = 0; i < sizeof by_norms / sizeof *by_norms && !form->gives_weights; i++)
+        if (is_turn(form, i))
+            expect_same(form, 2, by_norms[i], &start, NULL);
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (!is_turn(form, i))
             continue;

@@ -29,6 +29,7 @@
 #define LENET "model.name=lenet model.image=12 run.batch=1 "
 #define TINY "model.name=tiny run.batch=2 "
 #define DENSE "model.name=tiny_dense run.batch=2 "
+#define LAMB "optimizer.name=lamb optimizer.weight_decay=0.1 optimizer.clip_norm=0.05"
 
 /* A driver takes some to clear up behind a process. */
 static double most_s(void)
@@ -82,17 +83,23 @@ TEST(test_same_training)
 
 /* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for
  * bit the weights of shm, step after step, in fp32 and with gradients in halves, with
- * shards, too. */
+ * shards, and by norms, too. Norms of shards are bits of equal shards. */
 TEST(test_bit_for_bit)
 {
     static const char *const settings[][2] = {{NCCL, "comm.gradient=fp32 optimizer.name=adagrad"},
                                               {NCCL, "comm.gradient=bf16 optimizer.nesterov=yes"},
                                               {NCCL, "comm.gradient=fp16 optimizer.momentum=0.5"},
-                                              {SHARDS, "comm.gradient=bf16 optimizer.name=adam"}};
+                                              {SHARDS, "comm.gradient=bf16 optimizer.name=adam"},
+                                              {NCCL, "comm.gradient=fp32 optimizer.clip_norm=0.05 "
+                                                     "optimizer.momentum=0.5"},
+                                              {NCCL, "comm.gradient=bf16 optimizer.name=lars"},
+                                              {NCCL, LAMB},
+                                              {SHARDS, LAMB " comm.shard=optimizer"}};
     struct training shm, nccl, start;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s", settings[i][1]);
+        train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s comm.bucket=500",
+              settings[i][1]);
         train(&nccl, "%s" TINY "run.steps=4 run.prove=yes run.workers=2 %s comm.bucket=500",
               settings[i][0], settings[i][1]);
         expect_verified(&nccl);
@@ -218,8 +225,9 @@ TEST(test_captured)
                  "data.test_samples=16 optimizer.schedule=cosine run.precision=tf32"},
         {2, TINY "checkpoint.every=2 run.accumulate=3 "
                  "optimizer.momentum=0.9 optimizer.schedule=cosine"},
-        {3, TINY "comm.shard=optimizer optimizer.name=adam comm.gradient=bf16 comm.bucket=1000 "
-                 "checkpoint.every=2 optimizer.schedule=cosine"},
+        {3, TINY "comm.shard=optimizer comm.gradient=bf16 comm.bucket=1000 checkpoint.every=2 "
+                 "optimizer.schedule=cosine " LAMB},
+        {2, TINY "optimizer.name=lars optimizer.clip_norm=0.05 optimizer.schedule=cosine"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training off, on;
@@ -353,10 +361,6 @@ TEST(test_refusals)
     expect_refused("run.comm_cores=1", WORDS("run.comm_cores", "nccl"));
     expect_refused("run.servers=1", WORDS("run.servers", "nccl"));
     expect_refused("run.mode=forward", WORDS("run.mode", "nccl"));
-    expect_refused("optimizer.clip_norm=1",
-                   WORDS("optimizer.clip_norm", "norms", "memory of device"));
-    expect_refused("comm.shard=optimizer optimizer.name=lars",
-                   WORDS("'lars' takes norms", "memory of device"));
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
                    WORDS("comm.min_ctas = 3", "comm.max_ctas = 2"));
     expect_refused("comm.max_ctas=65", WORDS("max_ctas", "64"));

@@ -339,6 +339,158 @@ TEST(test_rules)
             check_rule(&rules[i], &cuts[k]);
 }
 
+/* ---- norms --------------------------------------------------------------------------------- */
+
+static const struct rule_case norm_rules[] = {
+    {"clipped nesterov",
+     DPB_FP32,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .clip_norm = 9.0}},
+    {"clipped rmsprop, bf16",
+     DPB_BF16,
+     {.kind = DPB_RMSPROP, .momentum = 0.9, .rms_decay = 0.9, .epsilon = 1.0, .clip_norm = 9.0}},
+    {"lars, fp16",
+     DPB_FP16,
+     {.kind = DPB_LARS, .momentum = 0.9, .weight_decay = 0.1, .trust = 0.02}},
+    {"clipped lars",
+     DPB_FP32,
+     {.kind = DPB_LARS, .weight_decay = 0.1, .trust = 0.02, .clip_norm = 9.0}},
+    {"clipped lamb, bf16",
+     DPB_BF16,
+     {.kind = DPB_LAMB,
+      .beta1 = 0.9,
+      .beta2 = 0.99,
+      .weight_decay = 0.1,
+      .epsilon = 1e-6,
+      .decoupled_decay = true,
+      .clip_norm = 9.0}},
+};
+enum { N_TENSORS = sizeof tensors / sizeof tensors[0] };
+
+/* This rank owns all; or a part, and a second owner the rest. Neighbours cut a tensor. */
+static const struct dpb_range all_owned[] = {{0, 12000}, {12000, N}},
+                              part_owned[] = {{3, 11000}, {12001, N}};
+
+/* A side's arenas, and its optimizer. */
+struct norm_side {
+    struct dpb_optimizer *optimizer;
+    struct dpb_queue *queue; /* NULL: the host */
+    char *weights, *gradients;
+    struct dpb_squares *all; /* two owners' */
+    void *allocations[3];
+};
+
+static void open_side(const struct rule_case *rule, bool part, bool on_device, const float *weights,
+                      struct norm_side *side)
+{
+    const struct dpb_squares others[N_TENSORS] = {{1.5, 2.5}, {0.0, 0.0}, {1e-3, 7.0}};
+    struct dpb_squares all[2 * N_TENSORS] = {{0}};
+    memcpy(all + N_TENSORS, others, sizeof others);
+    *side = (struct norm_side){.queue = on_device ? queue : NULL};
+    side->weights = allocate(N, sizeof *weights);
+    side->gradients = allocate(N, sizeof(float));
+    side->all = allocate(2 * N_TENSORS, sizeof *side->all);
+    memcpy(side->weights, weights, N * sizeof *weights);
+    memcpy(side->all, all, sizeof all);
+    if (on_device) {
+        void *const here[] = {side->weights, side->gradients, side->all};
+        const uint64_t bytes[] = {N * sizeof(float), N * sizeof(float), sizeof all};
+        for (int i = 0; i < 3; i++) {
+            expect_ok(ops->allocate(device, "an array", bytes[i], false, &side->allocations[i]));
+            expect_ok(ops->copy(queue, side->allocations[i], here[i], bytes[i]));
+            free(here[i]);
+        }
+        side->weights = side->allocations[0];
+        side->gradients = side->allocations[1];
+        side->all = side->allocations[2];
+    }
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &rule->settings,
+                                            .weight_type = DPB_FP32,
+                                            .gradient_type = rule->gradients,
+                                            .owned = part ? part_owned : all_owned,
+                                            .n_owned = 2,
+                                            .weights = side->weights,
+                                            .gradients = side->gradients,
+                                            .sharded = part,
+                                            .device = on_device ? &opened.arenas : NULL,
+                                            .queue = queue,
+                                            .saved = true};
+    expect_ok(dpb_optimizer_create(&args, &side->optimizer));
+}
+
+static void close_side(struct norm_side *side)
+{
+    dpb_optimizer_destroy(side->optimizer);
+    for (int i = 0; i < 3 && side->queue; i++)
+        ops->release(device, side->allocations[i]);
+    if (side->queue)
+        return;
+    free(side->weights);
+    free(side->gradients);
+    free(side->all);
+}
+
+/* `step` NULL: as in a capture. */
+static void norm_step(const struct rule_case *rule, bool part, struct norm_side *side,
+                      const struct dpb_step *step)
+{
+    static const struct dpb_range halves[] = {{0, 9811}, {9811, N}};
+    const struct dpb_range *const ranges = part ? part_owned : halves;
+    const struct dpb_squares *all = NULL;
+    bool more = part;
+    for (; more; all = side->all)
+        expect_ok(
+            dpb_optimizers.squares(side->optimizer, side->queue, step, all, 2, side->all, &more));
+    for (int i = 2; i-- > 0;)
+        expect_ok(dpb_optimizers.update(
+            side->optimizer, side->queue, ranges[i],
+            side->weights + ranges[i].begin * sizeof(float),
+            side->gradients + ranges[i].begin * dpb_dtype_size(rule->gradients), 0, step));
+}
+
+/* Several steps: one is plain, one has a tensor without gradients, and two are as in a captured
+ * graph. */
+static void check_norms(const struct rule_case *rule, bool part)
+{
+    struct norm_side host, there;
+    float *weights = allocate(N, sizeof *weights);
+    fill(DPB_FP32, 10, weights);
+    open_side(rule, part, false, weights, &host);
+    open_side(rule, part, true, weights, &there);
+    for (uint32_t n = 0; n < 5; n++) {
+        const struct dpb_step step = {.step = n,
+                                      .learning_rate = 0.1 / (n + 1),
+                                      .scale = 0.25,
+                                      .seal = dpb_step_seal(n, n == 2)};
+        const size_t size = dpb_dtype_size(rule->gradients);
+        fill(rule->gradients, 20 + n, host.gradients);
+        if (n == 1)
+            memset(host.gradients + tensors[1].offset * size, 0, tensors[1].n_elements * size);
+        expect_ok(ops->copy(queue, there.gradients, host.gradients, N * size));
+        norm_step(rule, part, &host, &step);
+        if (n >= 3) {
+            dpb_optimizers.replay(there.optimizer, &step);
+            expect_ok(dpb_optimizers.capture(there.optimizer, queue));
+        }
+        norm_step(rule, part, &there, n >= 3 ? NULL : &step);
+        expect_equal(DPB_FP32, there.weights, host.weights, rule->name);
+    }
+    expect_ok(dpb_optimizer_fetch(there.optimizer));
+    const struct dpb_mapping wanted = dpb_optimizer_mapping(host.optimizer),
+                             found = dpb_optimizer_mapping(there.optimizer);
+    expect_same(DPB_FP32, found.memory, wanted.memory, wanted.bytes / sizeof(float), "state");
+    close_side(&host);
+    close_side(&there);
+    free(weights);
+}
+
+TEST(test_norms)
+{
+    for (size_t i = 0; i < sizeof norm_rules / sizeof norm_rules[0]; i++)
+        for (int part = 0; part < 2; part++)
+            check_norms(&norm_rules[i], part);
+}
+
 /* Decay that begins and ends within a vector, behind it, and in the next element. */
 TEST(test_decays)
 {

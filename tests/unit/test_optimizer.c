@@ -365,8 +365,11 @@ static void exchange_squares(struct dpb_optimizer *optimizer, const struct rule_
         rest->gradients += g * g;
         rest->weights += rule->settings.kind == DPB_LARS && tensor_of(i)->decays ? w * w : 0.0;
     }
-    assert_true(dpb_optimizers.squares(optimizer, step, NULL, 2, all));
-    assert_false(dpb_optimizers.squares(optimizer, step, all, 2, all));
+    bool more = false;
+    assert_int_equal(dpb_optimizers.squares(optimizer, NULL, step, NULL, 2, all, &more), DPB_OK);
+    assert_true(more);
+    assert_int_equal(dpb_optimizers.squares(optimizer, NULL, step, all, 2, all, &more), DPB_OK);
+    assert_false(more);
 }
 
 static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *rule,

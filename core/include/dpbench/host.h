@@ -71,10 +71,6 @@ struct dpb_vec_ops {
  * phase UPDATE and taken out of the communicator's. In a device's memory all of `range` is one
  * piece of work of `queue`; the strategy reports its time if it can tell.
  */
-struct dpb_squares {
-    double gradients, weights; /* with LAMB in the second round: of Adam's way, of the weights */
-};
-
 struct dpb_optimizer_ops {
     dpb_status (*update)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                          struct dpb_range range, void *weights, const void *gradients,
@@ -83,10 +79,14 @@ struct dpb_optimizer_ops {
      * own ranges lie in its gradient arena, and before it updates any of them. First with `all`
      * NULL: writes the sums of squares of the own ranges, one entry for each tensor of the layout.
      * After that with the entries of all n owners, one owner's behind the other's in the same order
-     * on all; true: writes those of one more round. False: updates may begin, and each applies at
-     * once. `own` may lie in `all`. Own weights stay unchanged until the last round. */
-    bool (*squares)(struct dpb_optimizer *optimizer, const struct dpb_step *step,
-                    const struct dpb_squares *all, uint32_t n, struct dpb_squares *own);
+     * on all. With *more it writes those of one more round; else updates may begin, and each
+     * applies at once. `own` may lie in `all`. Own weights stay unchanged until the last round.
+     *
+     * In a device's memory `all` and `own` are there, too, and are read and written by work of
+     * `queue`; `step` NULL: within a capture. *more is known at once. */
+    dpb_status (*squares)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                          const struct dpb_step *step, const struct dpb_squares *all, uint32_t n,
+                          struct dpb_squares *own, bool *more);
     /* Array `array` of the optimizer's state, of an owned element and of those behind it in its
      * owned range, in the weights' type and where the weights lie; NULL: it has no such array
      * (args->optimizer_states). For replicas that differ: a checkpoint keeps the state of one

@@ -27,8 +27,9 @@
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
 #define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs of one round: args->codec */
 #define DPB_COMM_ROUNDS UINT64_C(0x080) /* likewise those of two rounds, whose messages are sums */
-/* On the host every worker updates all weights once a step, by one thread, from its own gradient
- * arena, where the gradients stay until `done`: core may update all weights with the last range. */
+/* Every worker updates all weights once a step, by one thread, from its own gradient arena, where
+ * the gradients stay until `done`: core may update all weights with the last range. On a device all
+ * updates are of one queue, the last behind all sums. */
 #define DPB_COMM_WHOLE UINT64_C(0x100)
 /* With WHOLE: also where a worker owns a part of the weights. With args->whole the owners then
  * exchange sums of squares (dpb_optimizer_ops.squares) before they update their parts. */

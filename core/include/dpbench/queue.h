@@ -21,6 +21,7 @@
 #define DPBENCH_QUEUE_H
 
 #include "codec.h"
+#include "norms.h"
 #include "status.h"
 #include "types.h"
 
@@ -44,8 +45,8 @@ typedef enum dpb_update_kind {
 
 /* The part of an update that changes from step to step, in device memory. */
 struct dpb_update_words {
-    float rate, scale;
-    float correction, second_correction; /* ADAM */
+    double rate, scale;
+    double correction, second_correction; /* ADAM */
 };
 
 /* One step of the optimizer on n elements, by the rules of optim/optimizer.h, in the arithmetic of
@@ -61,6 +62,9 @@ struct dpb_update {
     bool decoupled; /* ADAM: decay is no part of g, but w -= rate * decay * w */
     const struct dpb_update_words *words; /* read when the work is done, in place of rate, scale
                                              and corrections; NULL: those hold */
+    /* On a device: read when the work is done, in place of rate, scale and decay; NULL: those
+     * hold. */
+    const struct dpb_factors *factors;
     uint64_t n, first; /* `first`: the arena element that the pointers point at */
     /* Arena elements with decay: rising, disjoint. */
     const struct dpb_range *decays;
@@ -73,6 +77,21 @@ struct dpb_update {
     /* Set to the arena element + 1 of the lowest new weight that is infinite or NaN, unless it
      * holds a lower one already; 0 holds none. NULL: not looked for. */
     uint64_t *not_finite;
+};
+
+/* Norms of whole tensors, on a device; all pointers are into its memory. `step`: of the update,
+ * with weights, gradients, state and second as they lie at the arenas' and the state's begin. The
+ * squares are of the gradients; with `way` of what this step of ADAM would move the weights by at a
+ * rate of 1, of pieces that decay. */
+struct dpb_norms {
+    struct dpb_norm_rule rule;
+    struct dpb_update step;
+    const struct dpb_norm_piece *pieces; /* rising */
+    const uint32_t *first_pieces;        /* of each tensor; behind the last: n_pieces */
+    uint32_t n_pieces, n_tensors;
+    struct dpb_squares *sums;    /* room for an entry of each piece */
+    struct dpb_factors *factors; /* by tensor */
+    bool way, weights;           /* weights: the squares of those that decay, too */
 };
 
 struct dpb_queue_ops {
@@ -138,6 +157,14 @@ struct dpb_queue_ops {
     dpb_status (*cast)(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dtype from,
                        const void *src, uint64_t n);
     dpb_status (*update)(struct dpb_queue *queue, const struct dpb_update *update);
+    /* own[tensor] = the sums of squares of this rank's pieces; changes nothing else. NULL on the
+     * host, and on a device without norms, as is `factors`. */
+    dpb_status (*squares)(struct dpb_queue *queue, const struct dpb_norms *norms,
+                          struct dpb_squares *own);
+    /* norms->factors by the entries of all n owners, those of one behind the other's. Of LAMB first
+     * without `way`, then with it. */
+    dpb_status (*factors)(struct dpb_queue *queue, const struct dpb_norms *norms,
+                          const struct dpb_squares *all, uint32_t n);
 
     /* ---- codecs: all NULL on the host, whose strategies call the codec's own hooks, and on a
      * device without kernels for any. Same bits as those hooks, in memory of the device. ---- */

@@ -23,7 +23,8 @@
  * worker the sum of its slice, the worker updates the slice, and ncclAllGather gives the new
  * weights to all, within the arenas. Bytes are as many, with weights in place of sums. A bucket's
  * slices have equal length. If the last bucket's slices do not, groups of ncclReduce and of
- * ncclBroadcast do the same.
+ * ncclBroadcast do the same. If updates need norms of whole tensors, they wait for the last sum.
+ * Then ncclAllGather gives all workers the sums of squares of each, a few numbers a tensor.
  *
  * All of NCCL's algorithms make a sum once and send it on, so replicas are equal bit for bit.
  *
@@ -83,8 +84,8 @@ enum { MOST_BUCKETS = 65536 /* events exist for each */ };
  */
 
 /* Neighbouring buckets that are reduced and updated together (with shards always one bucket), and
- * its events, in order. GATHERED is for shards only. */
-enum mark { BEGUN, REDUCED, UPDATED, GATHERED, MARKS };
+ * its events, in order. RESUMED is for norms with shards only, GATHERED for shards only. */
+enum mark { BEGUN, REDUCED, RESUMED, UPDATED, GATHERED, MARKS };
 
 struct launch {
     uint64_t first, n;
@@ -112,7 +113,8 @@ struct exchange {
 
 struct nccl {
     struct dpb_strategy strategy; /* args, arenas */
-    bool sharded;
+    bool sharded, by_norms;       /* by_norms: with shards, updates need norms of whole tensors */
+    struct dpb_squares *squares;  /* by owner and tensor, on the GPU */
     struct dpb_nccl_options options;
     const struct dpb_queue_ops *queues;
     struct dpb_communicator communicator;
@@ -168,11 +170,12 @@ static enum mark last_mark(const struct nccl *nccl)
 }
 
 static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
-                              const struct launch *launch, enum mark from, dpb_phase phase)
+                              const struct launch *launch, enum mark from, enum mark to,
+                              dpb_phase phase)
 {
     int64_t begin_ns, end_ns;
     DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
-    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[to], &end_ns));
     host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
     return DPB_OK;
 }
@@ -191,11 +194,12 @@ static dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchan
         return DPB_OK;
     for (uint64_t i = 0; i < work->n_launches; i++) {
         const struct launch *launch = &work->launches[i];
-        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
+        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, REDUCED, DPB_PHASE_TRANSFER));
         if (nccl->strategy.arenas.optimizer)
-            DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
+            DPB_TRY(report_span(nccl, exchange, launch, nccl->by_norms ? RESUMED : REDUCED, UPDATED,
+                                DPB_PHASE_UPDATE));
         if (nccl->sharded)
-            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, DPB_PHASE_TRANSFER));
+            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, GATHERED, DPB_PHASE_TRANSFER));
     }
     exchange->reported = true;
     return DPB_OK;
@@ -206,7 +210,10 @@ static const char *purpose_of(const struct nccl *nccl, const struct launch *laun
 {
     const bool reduced = host->event->poll(launch->marks[REDUCED]);
     const bool sharded = nccl->sharded;
-    *updates = reduced && !(sharded && host->event->poll(launch->marks[UPDATED]));
+    const bool resumed = reduced && (!nccl->by_norms || host->event->poll(launch->marks[RESUMED]));
+    *updates = resumed && !(sharded && host->event->poll(launch->marks[UPDATED]));
+    if (reduced && !resumed)
+        return "NCCL's all-gather of sums of squares";
     if (*updates)
         return "the update by the GPU";
     if (!sharded)
@@ -374,8 +381,54 @@ static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
     return nccl->queues->stamp(nccl->queue, launch->marks[GATHERED]);
 }
 
-/* Enqueues all work for the buckets that are held. By the wait for backward's event the queue
- * becomes part of a capture. */
+static dpb_status update_launch(struct nccl *nccl, const struct exchange *exchange,
+                                const struct launch *launch)
+{
+    DPB_TRY(update(nccl, exchange, launch));
+    DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
+    return nccl->sharded ? gather(nccl, exchange, launch) : DPB_OK;
+}
+
+/* The sums of squares of all owners, in as many rounds as the rule has. */
+static dpb_status gather_squares(struct nccl *nccl, const struct exchange *exchange,
+                                 const struct launch *last)
+{
+    const struct dpb_strategy *comm = &nccl->strategy;
+    const uint32_t n_workers = comm->args.n_workers, n_tensors = comm->arenas.layout.n_tensors;
+    const uint64_t n = (uint64_t)n_tensors * sizeof *nccl->squares / sizeof(double);
+    const struct dpb_nccl_range range = {nccl->squares, DPB_FP64, n_workers * n};
+    const struct dpb_wait what =
+        launch_wait(nccl, exchange, last, "NCCL to launch an all-gather of sums of squares");
+    const struct dpb_squares *all = NULL;
+    for (bool more = true;; all = nccl->squares) {
+        DPB_TRY(host->optimizer->squares(
+            comm->arenas.optimizer, nccl->queue, nccl->capturing ? NULL : &exchange->step, all,
+            n_workers, nccl->squares + (uint64_t)comm->args.rank * n_tensors, &more));
+        if (!more)
+            return DPB_OK;
+        DPB_TRY(
+            communicator_gather_slices(&nccl->communicator, nccl->queue, &range, n_workers, &what));
+    }
+}
+
+/* With norms and shards: behind the last sum. */
+static dpb_status update_by_norms(struct nccl *nccl)
+{
+    const struct exchange *exchange = current(nccl);
+    const struct work *work = nccl->capturing ? &nccl->captured : &exchange->own;
+    const uint64_t n = work->n_launches;
+    if (!nccl->by_norms || !nccl->strategy.arenas.optimizer || n == 0)
+        return DPB_OK;
+    DPB_TRY(gather_squares(nccl, exchange, &work->launches[n - 1]));
+    for (uint64_t i = 0; i < n; i++) {
+        DPB_TRY(nccl->queues->stamp(nccl->queue, work->launches[i].marks[RESUMED]));
+        DPB_TRY(update_launch(nccl, exchange, &work->launches[i]));
+    }
+    return DPB_OK;
+}
+
+/* Enqueues all work for the buckets that are held; with norms and shards their sums alone. By the
+ * wait for backward's event the queue becomes part of a capture. */
 static dpb_status launch_held(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
@@ -392,10 +445,8 @@ static dpb_status launch_held(struct nccl *nccl)
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[BEGUN]));
     DPB_TRY(reduce(nccl, exchange, launch));
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[REDUCED]));
-    DPB_TRY(update(nccl, exchange, launch));
-    DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
-    if (nccl->sharded)
-        DPB_TRY(gather(nccl, exchange, launch));
+    if (!nccl->by_norms)
+        DPB_TRY(update_launch(nccl, exchange, launch));
     work->n_launches++;
     nccl->held += nccl->n_held;
     nccl->n_held = 0;
@@ -476,6 +527,7 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     nccl->options = given->nccl;
     nccl->captures = captures;
     nccl->sharded = dpb_shard_wanted(args, given->shard);
+    nccl->by_norms = nccl->sharded && args->whole;
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -509,6 +561,19 @@ static dpb_status make_capture(struct nccl *nccl)
     return work_open(nccl, &nccl->captured);
 }
 
+static dpb_status make_squares(struct nccl *nccl)
+{
+    const uint64_t n =
+        (uint64_t)nccl->strategy.args.n_workers * nccl->strategy.arenas.layout.n_tensors;
+    void *made = NULL;
+    if (!nccl->by_norms)
+        return DPB_OK;
+    DPB_TRY(nccl->queues->allocate(nccl->strategy.args.device->device, "sums of squares",
+                                   n * sizeof *nccl->squares, false, &made));
+    nccl->squares = made;
+    return DPB_OK;
+}
+
 static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct nccl *nccl = comm;
@@ -519,6 +584,7 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[0]));
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[1]));
     DPB_TRY(make_capture(nccl));
+    DPB_TRY(make_squares(nccl));
     const struct dpb_nccl_group all = {.name = "workers",
                                        .rank = nccl->strategy.args.rank,
                                        .n_ranks = nccl->strategy.args.n_workers};
@@ -618,6 +684,7 @@ static dpb_status nccl_end(void *comm, struct dpb_event **done)
     struct exchange *exchange = current(nccl);
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, launch_held(nccl)));
+    DPB_TRY(give_up(nccl, update_by_norms(nccl)));
     if (nccl->capturing)
         return give_up(nccl, end_capture(nccl, done));
     DPB_TRY(give_up(nccl, nccl->queues->record(nccl->queue, exchange->own.done)));
@@ -646,6 +713,7 @@ static void nccl_close(void *comm)
         exchange_close(nccl, &nccl->exchanges[e]);
     host->event->destroy(nccl->in_capture);
     work_close(nccl, &nccl->captured);
+    nccl->queues->release(nccl->strategy.args.device->device, nccl->squares);
     dpb_strategy_close(comm);
 }
 
@@ -668,7 +736,7 @@ static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
 
 static struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_WHOLE_SHARDS,
     .name = "nccl",
     .version = DPB_VERSION,
     .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",

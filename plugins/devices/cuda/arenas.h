@@ -29,6 +29,10 @@ void cuda_axpby(cudaStream_t stream, dpb_dtype type, float a, const void *x, flo
 void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, dpb_dtype from_type,
                const void *from, uint64_t n);
 void cuda_update(cudaStream_t stream, const struct dpb_update *update);
+/* As dpb_queue_ops has them. */
+void cuda_squares(cudaStream_t stream, const struct dpb_norms *norms, struct dpb_squares *own);
+void cuda_factors(cudaStream_t stream, const struct dpb_norms *norms, const struct dpb_squares *all,
+                  uint32_t n);
 
 #ifdef __cplusplus
 }

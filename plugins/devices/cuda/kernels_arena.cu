@@ -208,6 +208,21 @@ static __device__ void lower(unsigned long long *word, unsigned long long value)
     }
 }
 
+struct rule_words {
+    float rate, scale, decay, correction, second_correction;
+};
+
+/* An update's numbers, by the factors of its tensor if it has any. */
+static __device__ rule_words words_of(const dpb_update &by, const dpb_factors *factors)
+{
+    const dpb_factors of = factors    ? *factors
+                           : by.words ? dpb_factors{by.words->rate, by.words->scale, by.decay}
+                                      : dpb_factors{by.rate, by.scale, by.decay};
+    return {(float)of.rate, (float)of.scale, (float)of.decay,
+            (float)(by.words ? by.words->correction : by.correction),
+            (float)(by.words ? by.words->second_correction : by.second_correction)};
+}
+
 /* The rules of core/base/update.c, with the same steps of arithmetic. */
 template <typename G> struct weight_update {
     using shortest = G;
@@ -218,8 +233,8 @@ template <typename G> struct weight_update {
         return by.kind == DPB_UPDATE_ADAM || by.kind == DPB_UPDATE_RMSPROP;
     }
 
-    /* *first, *second: state of the rules that have it. Returns the new weight. */
-    __device__ float rule(const dpb_update_words &words, float gradient, float decay, float weight,
+    /* *first, *second: state of the rules that have it. Returns by how much the weight falls. */
+    __device__ float rule(const rule_words &words, float gradient, float decay, float weight,
                           float *first, float *second) const
     {
         const float rate = words.rate;
@@ -250,15 +265,12 @@ template <typename G> struct weight_update {
             *second = velocity;
             change = velocity;
         }
-        return weight - change;
+        return change;
     }
 
     template <int N> __device__ void on_pack(index_t k) const
     {
-        const dpb_update_words words =
-            by.words ? *by.words
-                     : dpb_update_words{(float)by.rate, (float)by.scale, (float)by.correction,
-                                        (float)by.second_correction};
+        const rule_words words = words_of(by, by.factors);
         float *const weights_at = static_cast<float *>(by.weights);
         float *const first_at = static_cast<float *>(by.state);
         float *const second_at = static_cast<float *>(by.second);
@@ -276,8 +288,8 @@ template <typename G> struct weight_update {
             if (range < by.n_decays && by.decays[range].end <= at)
                 range++;
             const bool decays = range < by.n_decays && by.decays[range].begin <= at;
-            weights.at[i] = rule(words, load(gradients.at + i), decays ? (float)by.decay : 0.0f,
-                                 weights.at[i], first.at + i, second.at + i);
+            weights.at[i] -= rule(words, load(gradients.at + i), decays ? words.decay : 0.0f,
+                                  weights.at[i], first.at + i, second.at + i);
         }
         UNROLLED
         for (int i = 0; i < N; i++)
@@ -297,4 +309,139 @@ void cuda_update(cudaStream_t stream, const struct dpb_update *update)
     const bool packs = begins_pack(update->weights) && begins_pack(update->state) &&
                        begins_pack(update->second) && begins_pack(update->gradients);
     BY_DTYPE(update->gradient_type, launch(stream, weight_update<T>{*update}, packs, update->n));
+}
+
+/* ---------------------------------------------------------------------------------------- norms */
+
+enum { LEAF = 8, LEAVES = DPB_NORM_PIECE / LEAF }; /* a thread adds the elements of a leaf */
+
+/* value(0) + ... + value(n - 1), in the order of norms.h; all threads of the block have the sum. */
+template <typename Value> static __device__ double tree_sum(const Value &value, uint32_t n)
+{
+    __shared__ double leaves[LEAVES];
+    __syncthreads();
+    for (uint32_t leaf = threadIdx.x; leaf < LEAVES; leaf += blockDim.x) {
+        double of[LEAF];
+        UNROLLED
+        for (uint32_t i = 0; i < LEAF; i++)
+            of[i] = leaf * LEAF + i < n ? value(leaf * LEAF + i) : 0.0;
+        leaves[leaf] = ((of[0] + of[1]) + (of[2] + of[3])) + ((of[4] + of[5]) + (of[6] + of[7]));
+    }
+    for (uint32_t apart = 1; apart < LEAVES; apart *= 2) {
+        __syncthreads();
+        for (uint32_t leaf = threadIdx.x * 2 * apart; leaf < LEAVES; leaf += blockDim.x * 2 * apart)
+            leaves[leaf] += leaves[leaf + apart];
+    }
+    __syncthreads();
+    return leaves[0];
+}
+
+template <typename G> __global__ void square_pieces(const __grid_constant__ dpb_norms by)
+{
+    for (uint32_t k = blockIdx.x; k < by.n_pieces; k += gridDim.x) {
+        const dpb_norm_piece piece = by.pieces[k];
+        const G *const gradients = static_cast<const G *>(by.step.gradients) + piece.begin;
+        const float *const weights = static_cast<const float *>(by.step.weights) + piece.begin;
+        dpb_squares sum = {0.0, 0.0};
+        if (!by.way) {
+            sum.gradients = tree_sum(
+                [=](uint32_t i) {
+                    const double g = load(gradients + i);
+                    return g * g;
+                },
+                piece.n);
+        } else if (piece.decays) {
+            const weight_update<G> adam = {by.step};
+            const float *const first = static_cast<const float *>(by.step.state) + piece.state;
+            const float *const second = static_cast<const float *>(by.step.second) + piece.state;
+            rule_words words = words_of(by.step, by.factors + piece.tensor);
+            words.rate = 1.0f;
+            sum.gradients = tree_sum(
+                [&](uint32_t i) {
+                    float m = first[i], v = second[i];
+                    const double way =
+                        adam.rule(words, load(gradients + i), words.decay, weights[i], &m, &v);
+                    return way * way;
+                },
+                piece.n);
+        }
+        if (by.weights && piece.decays)
+            sum.weights = tree_sum(
+                [=](uint32_t i) {
+                    const double w = weights[i];
+                    return w * w;
+                },
+                piece.n);
+        if (threadIdx.x == 0)
+            by.sums[k] = sum;
+    }
+}
+
+/* 0 + entry(0) + ... + entry(n - 1), one after the other; the first thread has the sum. */
+template <typename Entry> static __device__ dpb_squares row_sum(const Entry &entry, uint32_t n)
+{
+    __shared__ double gradients[THREADS], weights[THREADS];
+    dpb_squares sum = {0.0, 0.0};
+    for (uint32_t begin = 0; begin < n; begin += THREADS) {
+        __syncthreads();
+        if (begin + threadIdx.x < n) {
+            const dpb_squares own = entry(begin + threadIdx.x);
+            gradients[threadIdx.x] = own.gradients;
+            weights[threadIdx.x] = own.weights;
+        }
+        __syncthreads();
+        for (uint32_t i = 0; i < THREADS && begin + i < n && threadIdx.x == 0; i++) {
+            sum.gradients += gradients[i];
+            sum.weights += weights[i];
+        }
+    }
+    return sum;
+}
+
+/* A block has a tensor. */
+__global__ void add_pieces(const __grid_constant__ dpb_norms by, dpb_squares *own)
+{
+    for (uint32_t t = blockIdx.x; t < by.n_tensors; t += gridDim.x) {
+        const dpb_squares *const sums = by.sums + by.first_pieces[t];
+        const dpb_squares sum = row_sum([=](uint32_t i) { return sums[i]; },
+                                        by.first_pieces[t + 1] - by.first_pieces[t]);
+        if (threadIdx.x == 0)
+            own[t] = sum;
+    }
+}
+
+/* One block. */
+__global__ void find_factors(const __grid_constant__ dpb_norms by, const dpb_squares *all,
+                             uint32_t n)
+{
+    __shared__ dpb_factors every;
+    const dpb_update_words *const words = by.step.words;
+    const uint32_t n_tensors = by.n_tensors;
+    if (!by.way) {
+        const dpb_squares sum =
+            row_sum([=](uint32_t t) { return dpb_norm_sum(all, n, n_tensors, t); }, n_tensors);
+        if (threadIdx.x == 0) {
+            const double scale = words ? words->scale : by.step.scale;
+            every.rate = words ? words->rate : by.step.rate;
+            every.scale = scale * dpb_norm_clipped(by.rule.clip_norm, scale, sum.gradients);
+            every.decay = by.step.decay;
+        }
+        __syncthreads();
+    }
+    for (uint32_t t = threadIdx.x; t < n_tensors; t += blockDim.x)
+        by.factors[t] = dpb_norm_factors(&by.rule, dpb_norm_sum(all, n, n_tensors, t),
+                                         by.way ? by.factors[t] : every);
+}
+
+void cuda_squares(cudaStream_t stream, const struct dpb_norms *norms, struct dpb_squares *own)
+{
+    BY_DTYPE(norms->step.gradient_type,
+             LAUNCH_BLOCKS(square_pieces<T>, grid_of(norms->n_pieces, 1), THREADS, stream, *norms));
+    LAUNCH_BLOCKS(add_pieces, grid_of(norms->n_tensors, 1), THREADS, stream, *norms, own);
+}
+
+void cuda_factors(cudaStream_t stream, const struct dpb_norms *norms, const struct dpb_squares *all,
+                  uint32_t n)
+{
+    LAUNCH_BLOCKS(find_factors, 1, THREADS, stream, *norms, all, n);
 }

@@ -390,6 +390,23 @@ static dpb_status update(struct dpb_queue *queue, const struct dpb_update *updat
     return launched("the optimizer");
 }
 
+static dpb_status squares(struct dpb_queue *queue, const struct dpb_norms *norms,
+                          struct dpb_squares *own)
+{
+    DPB_TRY(check_type("gradients of norms", norms->step.gradient_type));
+    DPB_TRY(cuda_turn_to(queue));
+    cuda_squares(stream_of(queue), norms, own);
+    return launched("sums of squares");
+}
+
+static dpb_status factors(struct dpb_queue *queue, const struct dpb_norms *norms,
+                          const struct dpb_squares *all, uint32_t n)
+{
+    DPB_TRY(cuda_turn_to(queue));
+    cuda_factors(stream_of(queue), norms, all, n);
+    return launched("factors by norms");
+}
+
 const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .allocate = allocate,
                                           .release = release,
@@ -412,6 +429,8 @@ const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .axpby = axpby,
                                           .cast = cast,
                                           .update = update,
+                                          .squares = squares,
+                                          .factors = factors,
                                           .coding_bytes = cuda_coding_bytes,
                                           .encode = cuda_encode,
                                           .decode = cuda_decode,

@@ -35,9 +35,10 @@ void dpb_strategy_squares_work(void *strategy_, uint64_t bucket, struct dpb_stag
     if (!begins && squares->carrier->take)
         squares->carrier->take(strategy);
     const int64_t began_ns = strategy->host->now_ns();
-    const bool more = strategy->host->optimizer->squares(
-        strategy->arenas.optimizer, &strategy->step, begins ? NULL : squares->all,
-        squares->n_owners, dpb_strategy_squares_of(strategy, squares->own));
+    bool more;
+    strategy->host->optimizer->squares(strategy->arenas.optimizer, NULL, &strategy->step,
+                                       begins ? NULL : squares->all, squares->n_owners,
+                                       dpb_strategy_squares_of(strategy, squares->own), &more);
     strategy->host->span(bucket, DPB_PHASE_REDUCE, began_ns, strategy->host->now_ns());
     squares->round = more ? squares->round + 1 : 0;
     if (!more)
