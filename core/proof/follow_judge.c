@@ -221,6 +221,20 @@ static bool have_same_factors(const struct dpb_followed_factors *a,
     return is_same(a->rate, b->rate) && is_same(a->scale, b->scale) && is_same(a->decay, b->decay);
 }
 
+static dpb_status agree_on_factors(const struct judging *j, uint32_t row, uint32_t rank, uint32_t i,
+                                   uint32_t other, uint32_t k)
+{
+    if (!j->follow->has_factors ||
+        have_same_factors(&dpb_segment_factors(j->follow, j->of[rank].segment, row)[i],
+                          &dpb_segment_factors(j->follow, j->of[other].segment, row)[k]))
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION,
+                    "steps check of comm '%s': in step %llu of training ranks %u and %u scaled "
+                    "their updates by different norms",
+                    comm_of(j), (unsigned long long)j->of[0].segment->steps[row].number, other,
+                    rank);
+}
+
 /* The same of the first rank in [first, end) that owns the element. Owners agree on their
  * factors. */
 static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint32_t end,
@@ -232,14 +246,8 @@ static dpb_status find_owners_note(const struct judging *j, uint32_t first, uint
     *note = NULL;
     for (uint32_t rank = first; rank < end; rank++) {
         DPB_TRY(find_note(j, rank, row, i, &found));
-        if (found && *note && j->follow->has_factors &&
-            !have_same_factors(&dpb_segment_factors(j->follow, j->of[rank].segment, row)[i],
-                               &dpb_segment_factors(j->follow, j->of[*owner].segment, row)[i]))
-            return dpb_fail(DPB_VERIFICATION,
-                            "steps check of comm '%s': in step %llu of training ranks %u and %u "
-                            "scaled their updates by different norms",
-                            comm_of(j), (unsigned long long)j->of[0].segment->steps[row].number,
-                            *owner, rank);
+        if (found && *note)
+            DPB_TRY(agree_on_factors(j, row, rank, i, *owner, i));
         if (found && !*note) {
             *note = found;
             *owner = rank;
@@ -426,6 +434,32 @@ static void step_together(const struct judging *j, uint32_t owner, uint32_t row,
         j->weights.smallest + rounded * (fabs(o->from) + fmax(fabs(o->to), fabs(o->expected.is)));
 }
 
+/* The first element with the factors of element i: of its tensor, or, without factors by tensor, of
+ * all. */
+static uint32_t first_alike(const struct judging *j, uint32_t i)
+{
+    const struct dpb_experiment *experiment = j->exchange->experiment;
+    const uint64_t *elements = dpb_segment_elements(j->follow, j->of[0].segment);
+    uint32_t k = 0;
+    if (dpb_optimizer_by_tensor(&experiment->settings.optimizer))
+        while (dpb_graph_tensor_at(experiment->graph, elements[k]) !=
+               dpb_graph_tensor_at(experiment->graph, elements[i]))
+            k++;
+    return k;
+}
+
+/* Owners of parts of the model agree, too. */
+static dpb_status judge_factors(const struct judging *j, uint32_t row, uint32_t owner, uint32_t i,
+                                uint32_t k)
+{
+    const struct dpb_followed_note *note;
+    uint32_t other = 0;
+    if (k == i || !j->follow->has_factors)
+        return DPB_OK;
+    DPB_TRY(find_owners_note(j, 0, j->n_ranks, row, k, &other, &note));
+    return agree_on_factors(j, row, owner, i, other, k);
+}
+
 static dpb_status judge_together(struct judging *j, uint32_t i)
 {
     static const char what[] = "the optimizer's update by the mean gradient";
@@ -433,9 +467,11 @@ static dpb_status judge_together(struct judging *j, uint32_t i)
     struct dpb_rule_state state = {.first = {0.0, 0.0}};
     const struct dpb_followed_note *note;
     uint32_t owner = 0, rows = 0, row = (uint32_t)__builtin_ctz(j->rows);
+    const uint32_t alike = first_alike(j, i);
     for (const uint32_t first = row; row < ROWS && j->rows >> row & 1; row++) {
         if (j->needs_notes && (row == first || j->follow->has_factors)) {
             DPB_TRY(find_owners_note(j, 0, j->n_ranks, row, i, &owner, &note));
+            DPB_TRY(judge_factors(j, row, owner, i, alike));
             if (row == first)
                 state = state_of(j, note);
         }

@@ -50,6 +50,7 @@ enum mutation {
     MET_EARLY,        /* weights on need are said to be here while they are on their way */
     SUMS_FORGOTTEN,   /* owners lose the sums of a step's earlier micro-batches */
     SLOTS,            /* the plan has slots of gradients that no setting asks for */
+    SQUARES_LACK,     /* rank 0 scales its updates without the last owner's sums of squares */
     FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
     HALF_BYTES,       /* half of the bytes that are moved is reported */
     OWN_THREAD,       /* a thread of its own computes all the time */
@@ -74,6 +75,7 @@ static const char *const mutations[] = {"none",
                                         "met_early",
                                         "sums_forgotten",
                                         "slots",
+                                        "squares_lack",
                                         "forgotten",
                                         "half_bytes",
                                         "own_thread",
@@ -532,6 +534,18 @@ static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queu
     return DPB_OK;
 }
 
+/* `all` is the strategy's memory. */
+static dpb_status mutant_squares(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                 const struct dpb_step *step, const struct dpb_squares *all,
+                                 uint32_t n, struct dpb_squares *own, bool *more)
+{
+    const uint32_t n_tensors = m.arenas.layout.n_tensors;
+    if (all && m.args.rank == 0 && active(SQUARES_LACK))
+        memset((void *)(uintptr_t)(all + (uint64_t)(n - 1) * n_tensors), 0,
+               n_tensors * sizeof *all);
+    return m.host->optimizer->squares(optimizer, queue, step, all, n, own, more);
+}
+
 /* Weights come to this worker's arena by themselves, from ranks that share no memory. */
 static bool is_given_weights(void)
 {
@@ -876,6 +890,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
     m.vec.copy = mutant_copy;
     m.optimizer = *host->optimizer;
     m.optimizer.update = mutant_update;
+    m.optimizer.squares = mutant_squares;
     m.told = *host;
     m.told.vec = &m.vec;
     m.told.count_bytes = mutant_count_bytes;

@@ -310,6 +310,29 @@ TEST(test_kept_sums)
     }
 }
 
+/* With shards and norms, a rank forgets one owner's sums of squares; and one that does not. */
+TEST(test_squares)
+{
+    static const char *const strategies[] = {"shm", "ring_tcp"};
+    static const struct {
+        const char *mutation, *caught_by;
+    } cases[] = {{"none", NULL}, {"squares_lack comm.from=3", "steps"}};
+    for (size_t i = 0; i < 4; i++) {
+        struct training training;
+        train_anyway(&training,
+                     TERMS "comm.name=mutant_%s run.workers=%d comm.shard=optimizer "
+                           "comm.bucket=296 comm.mutation=%s" CLIPPED,
+                     strategies[i / 2], WORKERS, cases[i % 2].mutation);
+        const char *check = cases[i % 2].caught_by;
+        if (check ? !failed(&training, check) : training.command.exit_code != 0)
+            fail_msg("%s\nis to be caught by: %s\n%s", training.settings, check ? check : "nothing",
+                     training.command.err);
+        if (check)
+            EXPECT_WORDS("squares", training.command.err,
+                         "scaled their updates by different norms");
+    }
+}
+
 /* A rank of ps_cpu keeps old weights in one step, and takes new ones in the next. */
 TEST(test_differed)
 {
