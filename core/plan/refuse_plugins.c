@@ -171,18 +171,6 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     return check_velocity(experiment);
 }
 
-/* Whether a step's gradients are lost with its messages. Replicas that meet have used them. */
-static dpb_status loses_gradients(const struct dpb_experiment *experiment, bool *loses)
-{
-    struct dpb_contract contract;
-    *loses = false;
-    if (!dpb_experiment_codec(experiment))
-        return DPB_OK;
-    DPB_TRY(dpb_contract_ask(experiment, &contract));
-    *loses = contract.consistency != DPB_AVERAGING;
-    return DPB_OK;
-}
-
 /* The option of [optimizer] that asks for norms of whole tensors, where one does. */
 static const char *norms_key(const struct dpb_experiment *experiment)
 {
@@ -197,16 +185,8 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
     if (dpb_optimizer_by_tensor(&settings->optimizer))
         snprintf(what, sizeof what, "optimizer '%s'",
                  dpb_optimizer_names[settings->optimizer.kind]);
-    bool loses;
     if (!dpb_experiment_comm_args(experiment, 0).whole)
         return DPB_OK;
-    DPB_TRY(loses_gradients(experiment, &loses));
-    if (loses)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: %s needs all mean gradients at the end of a step, and comm.codec = %s "
-                        "(%s) clears each bucket when it is updated; leave one of them out",
-                        place, what, experiment->codec.name,
-                        dpb_config_origin(experiment->config, "comm", "codec"));
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (dpb_experiment_arenas_on_device(experiment) && !device->queues->squares)
         return dpb_fail(DPB_UNSUPPORTED,

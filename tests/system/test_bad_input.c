@@ -327,8 +327,6 @@ static const struct row combination_rows[] = {
       "exchange sums of squares:", " shm"}},
     {"-c base.ini comm.name=ps_cpu run.workers=2 optimizer.name=lamb",
      {"optimizer 'lamb' needs all mean gradients", "comm 'ps_cpu'"}},
-    {"-c base.ini comm.name=shm run.workers=2 comm.codec=int8 optimizer.name=lars",
-     {"optimizer 'lars'", "comm.codec = int8", "leave one of them out"}},
     {"-c base.ini run.precision=fp64 comm.gradient=bf16",
      {"comm.gradient = bf16 cannot be used with run.precision = fp64", "leave comm.gradient out"}},
     {"-c base.ini run.workers=3 run.batch=30000",

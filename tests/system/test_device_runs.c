@@ -204,7 +204,8 @@ static void test_same_training(void **state)
 CASE(test_codecs)
 {
     static const char *const rows[] = {
-        "int8 comm.codec_rounding=stochastic run.workers=3 device.ids=0,1,1",
+        "int8 comm.codec_rounding=stochastic run.workers=3 device.ids=0,1,1 "
+        "optimizer.clip_norm=0.05",
         "topk comm.codec_ratio=0.1 comm.codec_start_step=2 run.workers=2 device.ids=0,0",
         "topk comm.codec_feedback=no comm.codec_momentum=0.9 optimizer.momentum=0 run.workers=1",
         "powersgd comm.codec_rank=1 run.workers=4 device.ids=0,1,1,0",

@@ -668,15 +668,25 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     return dpb_coded_status(strategy);
 }
 
-/* No device writes the gradients between tensors, and a codec may decode 0 to another number. That
- * number would be encoded with the next step's gradients, so the update clears the gradients. */
+struct dpb_range dpb_coded_spent(const struct dpb_strategy *strategy, uint64_t bucket,
+                                 struct dpb_range updated)
+{
+    const uint64_t first = bucket * strategy->arenas.bucket_elements;
+    const uint64_t n = strategy->arenas.layout.n_elements;
+    if (!strategy->args.whole)
+        return (struct dpb_range){first + updated.begin, first + updated.end};
+    return (struct dpb_range){0, first + updated.end == n ? n : 0};
+}
+
 void dpb_coded_update(void *strategy_, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     const struct dpb_strategy *strategy = strategy_;
     const uint64_t begin = turn->at;
     dpb_strategy_update_bucket(strategy_, bucket, turn);
-    memset(dpb_strategy_own_gradients(strategy, bucket * strategy->arenas.bucket_elements + begin),
-           0, (turn->at - begin) * sizeof(float));
+    const struct dpb_range spent =
+        dpb_coded_spent(strategy, bucket, (struct dpb_range){begin, turn->at});
+    memset(dpb_strategy_own_gradients(strategy, spent.begin), 0,
+           (spent.end - spent.begin) * sizeof(float));
 }
 
 dpb_status dpb_coded_bind_stages(struct dpb_strategy *strategy, const struct dpb_arenas *arenas,

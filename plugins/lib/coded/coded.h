@@ -122,7 +122,14 @@ void dpb_coded_decode(struct dpb_strategy *strategy, uint64_t bucket, uint32_t r
 /* The same with DPB_CODED_SUMMED: the own message already is the sum. */
 void dpb_coded_take_sum(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round);
 
-/* The last stage: dpb_strategy_update_bucket, then clears the gradients. */
+/* The arena elements whose gradients have no use any more, once these elements of a bucket are
+ * updated: the same; with args.whole all behind the last update, none before.
+ *
+ * They are to be cleared. No device writes the gradients between tensors, and a codec may decode 0
+ * to another number, which would be encoded with the next step's gradients. */
+struct dpb_range dpb_coded_spent(const struct dpb_strategy *strategy, uint64_t bucket,
+                                 struct dpb_range updated);
+/* The last stage: dpb_strategy_update_bucket, then clears the gradients that have no use. */
 void dpb_coded_update(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn);
 
 /* For strategies whose ranks have residuals of some buckets only: names these buckets. A checkpoint

@@ -227,7 +227,6 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
     return wait_messages(strategy, bucket, last_round(strategy));
 }
 
-/* No device writes the gradients between tensors: see dpb_coded_update. */
 static void update(struct dpb_device_strategy *comm, uint64_t bucket, uint64_t first,
                    uint64_t length)
 {
@@ -236,7 +235,10 @@ static void update(struct dpb_device_strategy *comm, uint64_t bucket, uint64_t f
     float *gradients = dpb_strategy_own_gradients(base, first);
     dpb_device_keep(comm, dpb_strategy_enqueue_update(
                               base, queue, bucket, (struct dpb_piece){first, length}, gradients));
-    dpb_device_keep(comm, comm->ops->clear(queue, gradients, length * sizeof *gradients));
+    const struct dpb_range spent = dpb_coded_spent(base, bucket, (struct dpb_range){0, length});
+    if (spent.end > spent.begin)
+        dpb_device_keep(comm, comm->ops->clear(queue, dpb_strategy_own_gradients(base, spent.begin),
+                                               (spent.end - spent.begin) * sizeof *gradients));
     dpb_device_begun(comm, DPB_DEVICE_UPDATES, bucket, false);
 }
 
