@@ -473,7 +473,9 @@ static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
     const uint64_t all = optimizer->args.graph->n_elements, before = optimizer->n_landed;
     const uint64_t number = number_of(step);
     const bool part = optimizer->n_state < all;
-    const bool begins = optimizer->landing != number || (!step && before == all);
+    /* Servers, and captures, make several updates of one number. */
+    const bool again = before == all && (!step || dpb_world.role == DPB_SERVER);
+    const bool begins = optimizer->landing != number || again;
     if (part && optimizer->normed == number)
         return apply_by_tensor(optimizer, queue, range, step);
     optimizer->n_landed = (begins ? 0 : before) + range.end - range.begin;

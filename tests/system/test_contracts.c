@@ -300,6 +300,17 @@ static void test_by_tcp(void **state)
 
 #define PERIODIC "comm.kind=periodic run.steps=4 "
 
+/* A strategy that does not say that core may update all weights at once. */
+TEST(test_norms_refused)
+{
+    static const char *const rules[][2] = {{"optimizer.name=lamb", "optimizer 'lamb' needs"},
+                                           {"optimizer.clip_norm=1", "optimizer.clip_norm needs"}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        dpbench_says(deadline_s, 2,
+                     WORDS(rules[i][1], "all mean gradients", "comm 'toy'", " diloco easgd"),
+                     FAULTS_BASE "comm.name=toy run.workers=2 " PERIODIC "%s", rules[i][0]);
+}
+
 /* State that a run cannot keep is named, and left out only if the user says so. */
 TEST(test_state_refused)
 {

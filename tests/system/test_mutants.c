@@ -205,8 +205,9 @@ static bool is_taken(const struct strategy_form *form, const struct mutant *muta
 {
     bool library = form->network && !form->ring;
     if (strstr(mutant->mutation, CLIPPED) &&
-        !(strategy_named(form->name)->capabilities &
-          (form->sharded ? DPB_COMM_WHOLE_SHARDS : DPB_COMM_WHOLE)))
+        (!(strategy_named(form->name)->capabilities &
+           (form->sharded ? DPB_COMM_WHOLE_SHARDS : DPB_COMM_WHOLE)) ||
+         (strcmp(form->name, "ps_cpu") == 0 && form->machines && form->servers != 1)))
         return false;
     if (getenv("DPB_ALL_MUTANTS") == NULL)
         return turn % 3 == 0 && place == (library ? PLACES - 1 : 0);

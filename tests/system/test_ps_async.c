@@ -228,6 +228,7 @@ TEST(test_one_worker)
         "run.servers=3 comm.bucket=388 run.comm_cores=1",
         "run.servers=2 comm.bucket=1000 comm.rate=staleness optimizer.name=adagrad",
         "run.servers=1 comm.bound=0 run.precision=fp32 comm.gradient=bf16",
+        "run.servers=1 optimizer.name=lars optimizer.clip_norm=0.05",
         "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=1+1+1",
         "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=2+1"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -267,13 +268,15 @@ TEST(test_one_worker_apart)
 /* All gradients of a step: the synchronous mean. */
 TEST(test_all_of_them)
 {
-    static const char *const forms[] = {"comm.policy=k_sync comm.k=3 run.servers=2",
-                                        "comm.policy=k_async comm.k=3 run.servers=1"};
+    static const char *const forms[][2] = {
+        {"comm.policy=k_sync comm.k=3", "run.servers=2"},
+        {"comm.policy=k_async comm.k=3", "run.servers=1"},
+        {"comm.policy=k_sync comm.k=3", "run.servers=1 optimizer.clip_norm=0.05"}};
     struct training partial, synchronous;
 #define ALL "model.name=tiny_bn run.workers=3 comm.bucket=388 run.steps=8 run.precision=fp32 "
-    train(&synchronous, ALL "comm.name=ps_cpu run.servers=2");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        train(&partial, ALL "comm.name=ps_async %s", forms[i]);
+        train(&synchronous, ALL "comm.name=ps_cpu %s", forms[i][1]);
+        train(&partial, ALL "comm.name=ps_async %s %s", forms[i][0], forms[i][1]);
         expect_same_weights(&partial, &synchronous, NULL, 0.0);
         expect_same_losses(&partial, &synchronous, 0.0);
     }
@@ -433,6 +436,8 @@ TEST(test_refusals)
         {"run.workers=2 run.servers=1 comm.softsync=2 comm.policy=k_batch_async comm.k=2",
          "comm.softsync and comm.policy both", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync", "comm.policy needs comm.k", 2},
+        {"run.workers=2 run.servers=2 optimizer.clip_norm=1",
+         "2 servers that update apart exchange none", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_batch_sync", "comm.policy needs comm.k", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=3",
          "comm.k is more than the workers", 2},

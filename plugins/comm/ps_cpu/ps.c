@@ -1,9 +1,12 @@
 /* ps.c - see ps.h. */
 #include "comm/ps_cpu/ps.h"
 
+#include <string.h>
+
 #include "lib/mesh/mesh_tcp.h"
 #include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
+#include "lib/strategy/squares.h"
 #include "lib/verbs/mesh_verbs.h"
 
 const struct dpb_host *ps_host;
@@ -153,13 +156,13 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
 }
 
 /* In the order of the ranks, wherever they are. */
-static void sum_and_update(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
+static void sum_piece(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece,
+                      void *into)
 {
     const struct ps *ps = (const struct ps *)comm;
     const uint64_t length = dpb_pipeline_bucket_length(&comm->pipeline, bucket);
     const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
     const uint64_t at = piece.begin - bucket * comm->arenas.bucket_elements - slice.begin;
-    void *into = ps->sum;
     uint64_t n_read = 0;
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         bool here = is_here(ps, worker);
@@ -169,11 +172,17 @@ static void sum_and_update(const struct dpb_strategy *comm, uint64_t bucket, str
     }
     dpb_strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
     ps_host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
-    dpb_strategy_update(comm, bucket, piece, ps->sum);
 }
 
-/* The sum of all messages of a bucket into ps->sum. */
-static void decode(struct ps *ps, uint64_t bucket)
+static void sum_and_update(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
+{
+    void *sum = ((const struct ps *)comm)->sum;
+    sum_piece(comm, bucket, piece, sum);
+    dpb_strategy_update(comm, bucket, piece, sum);
+}
+
+/* The sum of all messages of a bucket. */
+static void decode(struct ps *ps, uint64_t bucket, float *sum)
 {
     struct dpb_strategy *comm = &ps->base;
     const struct dpb_coded_message **messages = (const struct dpb_coded_message **)ps->sources;
@@ -184,7 +193,7 @@ static void decode(struct ps *ps, uint64_t bucket)
         if (here && worker != comm->args.rank)
             ps_host->count_bytes(messages[worker]->bytes);
     }
-    dpb_coded_sum(comm, bucket, messages, ps->sum);
+    dpb_coded_sum(comm, bucket, messages, sum);
 }
 
 static void serve_coded(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
@@ -194,7 +203,7 @@ static void serve_coded(void *strategy, uint64_t bucket, struct dpb_stage_turn *
     const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
     note_pushed(ps, bucket);
     if (slice.end > 0)
-        decode(ps, bucket);
+        decode(ps, bucket, ps->sum);
     if (slice.end > 0 && ps->codes_back && dpb_coded_status(comm) == DPB_OK)
         ps_back_encode(&ps->back, comm, bucket, ps->sources[0], ps->sum);
     while (turn->at < slice.end && !ps->codes_back && dpb_coded_status(comm) == DPB_OK) {
@@ -220,6 +229,121 @@ static void serve(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
         return;
     dpb_signals_raise(&comm->signals, DPB_SIGNAL_REDUCED, bucket);
     turn->at = turn->length;
+}
+
+/* ---- with norms of whole tensors: the model is one bucket ------------------------------------ */
+
+static void sum_here(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
+{
+    sum_piece(comm, bucket, piece, dpb_strategy_own_gradients(comm, piece.begin));
+}
+
+/* A worker's own gradients are of no other use any more: their slice, or with a codec all. */
+static void serve_sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    struct ps *ps = strategy;
+    const struct dpb_strategy *comm = &ps->base;
+    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
+    if (turn->at == 0)
+        note_pushed(ps, bucket);
+    if (comm->args.codec && slice.end > 0)
+        decode(ps, bucket, dpb_strategy_own_gradients(comm, 0));
+    if (comm->args.codec ||
+        dpb_slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn, sum_here))
+        turn->at = turn->length;
+}
+
+static void update_slice(const struct dpb_strategy *comm, uint64_t bucket, struct dpb_piece piece)
+{
+    dpb_strategy_make_weights((void *)(uintptr_t)comm, bucket, piece.begin, piece.n);
+}
+
+/* See dpb_coded_spent for the codec's gradients. */
+static void serve_update(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    struct ps *ps = strategy;
+    struct dpb_strategy *comm = &ps->base;
+    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
+    if (dpb_coded_status(comm) != DPB_OK) { /* `move` returns it next */
+        turn->at = turn->length;
+        return;
+    }
+    if (!dpb_slices_work_on(comm, bucket, slice, comm->arenas.layout.weight_type, turn,
+                            update_slice))
+        return;
+    if (comm->args.codec)
+        memset(dpb_strategy_own_gradients(comm, slice.begin), 0,
+               (slice.end - slice.begin) * sizeof(float));
+    dpb_signals_raise(&comm->signals, DPB_SIGNAL_REDUCED, bucket);
+    turn->at = turn->length;
+}
+
+/* A round's signal. */
+static enum dpb_signal_kind round_signal(const struct dpb_strategy *comm)
+{
+    return comm->squares.round == 1 ? DPB_SIGNAL_GATHERED : DPB_SIGNAL_ANSWERED;
+}
+
+static void *round_entries(const struct dpb_strategy *comm, uint32_t shard)
+{
+    char *scratch = comm->arenas.peer_scratch[ps_shards(&comm->args).first + shard];
+    return scratch + ((const struct ps *)comm)->squares_at +
+           (comm->squares.round - 1) * dpb_strategy_squares_bytes(&comm->arenas.layout);
+}
+
+/* Written again in the next step. All shards have read the entries before workers push in it. */
+static void give_squares(struct dpb_strategy *comm)
+{
+    const uint32_t own = comm->squares.own;
+    memcpy(round_entries(comm, own), dpb_strategy_squares_of(comm, own),
+           dpb_strategy_squares_bytes(&comm->arenas.layout));
+    dpb_signals_raise(&comm->signals, round_signal(comm), 0);
+}
+
+static bool squares_here(const struct dpb_strategy *comm)
+{
+    return dpb_signals_reached(&comm->signals, round_signal(comm), ps_shards(&comm->args), 0);
+}
+
+static void take_squares(struct dpb_strategy *comm)
+{
+    const uint64_t bytes = dpb_strategy_squares_bytes(&comm->arenas.layout);
+    for (uint32_t shard = 0; shard < comm->squares.n_owners; shard++)
+        memcpy(dpb_strategy_squares_of(comm, shard), round_entries(comm, shard), bytes);
+    ps_host->count_bytes((comm->squares.n_owners - 1) * bytes);
+}
+
+static dpb_status squares_wait(void *strategy, uint64_t bucket)
+{
+    const struct dpb_strategy *comm = strategy;
+    return dpb_strategy_wait(comm, round_signal(comm), ps_shards(&comm->args), bucket, DPB_FP64,
+                             "the shard's sums of squares");
+}
+
+static const struct dpb_squares_carrier through_scratch = {
+    .give = give_squares, .here = squares_here, .take = take_squares};
+
+/* With a codec one shard has all of the bucket. */
+static uint32_t count_owners(const struct dpb_comm_args *args)
+{
+    return args->codec ? 1 : ps_shards(args).n;
+}
+
+static bool exchanges_squares(const struct ps *ps)
+{
+    const struct dpb_comm_args *args = &ps->base.args;
+    return ps->by_norms && ps_is_shard(args) && count_owners(args) > 1;
+}
+
+dpb_status ps_check_norms(const struct dpb_comm_args *args, const char *comm, bool apart)
+{
+    const uint32_t n = count_owners(args);
+    if (!args->whole || n == 1 || (!apart && args->n_machines == 1))
+        return DPB_OK;
+    return ps_host->fail(DPB_UNSUPPORTED,
+                         "comm '%s': norms of whole tensors take sums of squares of all shards, "
+                         "and %u %s exchange none; take run.servers = 1",
+                         comm, n, apart ? "servers that update apart" : "shards across machines");
 }
 
 /* ---- stage: give new weights to workers of other machines ---------------------------------- */
@@ -378,8 +502,15 @@ static uint32_t choose_stages(struct ps *ps)
     uint32_t n = 0;
     if (worker && (far || args->codec))
         row[n++] = (struct dpb_stage){ps_push_due, args->codec ? encode : push, ps_push_wait};
-    if (ps_is_shard(args))
+    if (ps_is_shard(args) && ps->by_norms)
+        row[n++] = (struct dpb_stage){serve_due, serve_sum, serve_wait};
+    else if (ps_is_shard(args))
         row[n++] = (struct dpb_stage){serve_due, args->codec ? serve_coded : serve, serve_wait};
+    if (exchanges_squares(ps))
+        row[n++] =
+            (struct dpb_stage){dpb_strategy_squares_due, dpb_strategy_squares_work, squares_wait};
+    if (ps_is_shard(args) && ps->by_norms)
+        row[n++] = (struct dpb_stage){.work = serve_update};
     if (ps_is_shard(args) && far)
         row[n++] = (struct dpb_stage){give_due, give, give_wait};
     if (worker)
@@ -466,11 +597,21 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->weights = ps_is_shard(args) ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->scratch = DPB_MEMORY_SHARED;
+    ps->by_norms = args->whole && !ps->codes_back;
+    if (ps->by_norms && want->bucket_elements < layout->n_elements)
+        want->bucket_elements = layout->n_elements;
+    if (ps->by_norms && args->role == DPB_SERVER)
+        want->gradients = DPB_MEMORY_PRIVATE; /* the sum */
     ps->notice_at = dpb_signals_bytes(dpb_strategy_count_buckets(layout, want->bucket_elements));
     want->scratch_bytes = ps->back.at =
         dpb_strategy_lines(ps->notice_at + sizeof(struct ps_notice));
     if (ps->codes_back)
         want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
+    if (ps->by_norms && count_owners(args) > 1) { /* as much on all ranks */
+        ps->squares_at = want->scratch_bytes;
+        want->scratch_bytes = dpb_strategy_lines(
+            ps->squares_at + DPB_SQUARES_ROUNDS * dpb_strategy_squares_bytes(layout));
+    }
     if (ps->base.args.codec)
         DPB_TRY(dpb_coded_plan(&ps->base, layout, DPB_CODED_SHARED, want));
     ps->inbox_at = dpb_strategy_lines(want->scratch_bytes);
@@ -516,6 +657,9 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(dpb_strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
     if (ps->base.args.codec)
         DPB_TRY(dpb_coded_bind(&ps->base));
+    if (exchanges_squares(ps) && !by_async)
+        DPB_TRY(dpb_strategy_open_squares(&ps->base, &through_scratch, ps_shards(&ps->base.args).n,
+                                          ps->base.args.rank - ps_shards(&ps->base.args).first));
     if (ps->codes_back) {
         ps_back_bind(&ps->back, &ps->base);
         ps->memory.answers = ps->back.answers;

@@ -42,7 +42,7 @@ struct ps_notice {
     uint32_t closed;      /* written before a last READY */
 };
 
-enum { PS_STAGES = 5 };
+enum { PS_STAGES = 6 };
 
 struct ps {
     struct dpb_strategy base;
@@ -54,6 +54,8 @@ struct ps {
     const void **sources;                 /* of `sum`: one a worker, and one more; or messages */
     bool asynchronous;                    /* this is ps_async */
     bool codes_back;                      /* by `back` */
+    bool by_norms;                        /* shards update by norms of whole tensors */
+    uint64_t squares_at;                  /* likewise, several: the place in the scratch */
     struct ps_back back;
     struct dpb_stage row[PS_STAGES]; /* of this rank */
     const struct dpb_stage *stages;  /* ps_async: a worker's two, in place of `row` */
@@ -71,6 +73,9 @@ dpb_status ps_needs(const void *options, struct dpb_comm_needs *needs);
 /* For the hook `contract`: refuses a comm.port that is too high for `last`, the last rank with a
  * link. */
 dpb_status ps_check(const struct ps_options *options, uint32_t last);
+/* For the hook `contract`: refuses norms of tensors whose shards exchange no sums of squares, of
+ * comm `comm`; `apart`: its servers do not make each update together. */
+dpb_status ps_check_norms(const struct dpb_comm_args *args, const char *comm, bool apart);
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status ps_load(void *comm);

@@ -492,6 +492,7 @@ static dpb_status async_contract(const void *options, const struct dpb_comm_args
 {
     struct ps_rule rule;
     DPB_TRY(ps_check(options, args->n_workers + args->n_servers - 1)); /* all have links */
+    DPB_TRY(ps_check_norms(args, "ps_async", true));
     DPB_TRY(make_rule(options, args, &rule));
     make_contract(options, &rule, contract);
     return DPB_OK;
@@ -517,9 +518,11 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
     const struct links_memory own = memory_of(options, args);
     const bool sums = options->softsync > 1 || options->policy == PS_K_BATCH_SYNC ||
                       options->policy == PS_K_BATCH_ASYNC;
+    if (args->whole && bucket_elements < layout->n_elements)
+        bucket_elements = layout->n_elements;
     memory->state_elements = ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
     memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements, &own);
-    if (sums && args->role == DPB_SERVER)
+    if ((sums || args->whole) && args->role == DPB_SERVER)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 
@@ -545,7 +548,7 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
 const struct dpb_plugin ps_async = {
     DPB_PLUGIN_HEAD(COMM, async_ops),
     .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_SERVED |
-                    DPB_COMM_SURVIVES,
+                    DPB_COMM_SURVIVES | DPB_COMM_WHOLE | DPB_COMM_WHOLE_SHARDS,
     .name = "ps_async",
     .version = DPB_VERSION,
     .summary = "parameter servers that apply each worker's gradients at once",

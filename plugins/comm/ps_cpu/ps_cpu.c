@@ -25,6 +25,11 @@
  * worker's gradients of the next step, when its pulls are over. With a codec a worker announces
  * the message of a bucket (PUSHED), and this message must stay until REDUCED.
  *
+ * If updates need norms of whole tensors, the model is one bucket: no weight changes before the
+ * last gradient is there. A shard sums its slice in its own gradient arena, shards exchange sums of
+ * squares (squares.h), then each updates its slice. Shards across machines exchange none, so there
+ * run.servers = 1.
+ *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
 #include "comm/ps_cpu/ps_shard.h"
@@ -57,6 +62,8 @@ static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *
                               struct dpb_contract *contract)
 {
     const struct ps_cpu_options *given = options_;
+    if (!given->codec_back)
+        DPB_TRY(ps_check_norms(args, "ps_cpu", false));
     dpb_coded_contract(args, contract);
     contract->roundings += given->codec_back ? PS_BACK_ROUNDINGS : 0;
     return args->n_machines > 1 ? ps_check(&given->ps, last_linked(args)) : DPB_OK;
@@ -75,6 +82,9 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
                       struct dpb_comm_memory *memory)
 {
     const struct ps_cpu_options *given = options_;
+    const bool by_norms = args->whole && !given->codec_back;
+    if (by_norms && bucket_elements < layout->n_elements)
+        bucket_elements = layout->n_elements;
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
     if (given->codec_back)
@@ -83,6 +93,8 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
         memory->state_elements = !given->codec_back && ps_is_shard(args)
                                      ? ps_most_owned(args, layout, bucket_elements)
                                      : 0;
+    if (by_norms && args->role == DPB_SERVER)
+        memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
     dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SHARED, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += dpb_strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
@@ -183,7 +195,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_CODECS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_CODECS |
+                    DPB_COMM_WHOLE | DPB_COMM_WHOLE_SHARDS,
     .name = "ps_cpu",
     .version = DPB_VERSION,
     .summary = "parameter servers in host memory: push, sum, update there, pull",

@@ -219,8 +219,8 @@ static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
         const struct dpb_piece piece = dpb_strategy_piece(base, bucket, slice.end, at, type);
         const uint32_t n = find_sources(async, bucket, at, ps->sources);
         const void *gradients = ps->sources[0];
-        void *sum = ps->sum;
-        if (n > 1) {
+        void *sum = ps->by_norms ? dpb_strategy_own_gradients(base, piece.begin) : ps->sum;
+        if (n > 1 || (ps->by_norms && gradients != sum)) {
             ps_host->vec->sum(type, &sum, 1, ps->sources, n, piece.n);
             gradients = sum;
         }
