@@ -102,7 +102,6 @@ static const struct note {
      "comm.gradient and a codec both say what is sent"},
     {"in fp32 without a loss scale", 0, NULL, false, "codecs know no loss scale"},
     {"no contract is both late and lossy", 0, NULL, false, "no contract is both late and lossy"},
-    {"on one rank before it updates", 0, NULL, false, "no rank has all mean gradients for norms"},
     {"exchange none", 0, NULL, false, "shards across machines exchange no sums of squares"},
     {"has parts of them", 0, NULL, false, "owners of shards exchange no sums of squares"},
     {"unknown option 'shard'", ALONE, NULL, true, "nothing is exchanged"},

@@ -361,10 +361,6 @@ TEST(test_refusals)
     expect_refused("run.comm_cores=1", WORDS("run.comm_cores", "nccl"));
     expect_refused("run.servers=1", WORDS("run.servers", "nccl"));
     expect_refused("run.mode=forward", WORDS("run.mode", "nccl"));
-    train_says(2, WORDS("optimizer 'lamb' needs all mean gradients", "comm 'ps_gpu'", " shm"),
-               CUDA TINY "comm.name=ps_gpu run.steps=1 run.workers=2 optimizer.name=lamb");
-    train_says(2, WORDS("optimizer.clip_norm needs all mean gradients", "comm 'ps_gpu'"),
-               CUDA TINY "comm.name=ps_gpu run.steps=1 run.workers=2 optimizer.clip_norm=1");
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
                    WORDS("comm.min_ctas = 3", "comm.max_ctas = 2"));
     expect_refused("comm.max_ctas=65", WORDS("max_ctas", "64"));
