@@ -234,10 +234,10 @@ bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
         return false;
     }
     const struct dpb_codec_ops *codec = kind == DPB_PLUGIN_CODEC ? ops : NULL;
-    if (codec && (!codec->finish != !codec->state || !codec->finish != !codec->bytes)) {
+    if (codec && (!codec->finish != !codec->state || (codec->finish && !codec->bytes))) {
         snprintf(reason, DPB_REASON_BYTES,
                  "hooks state, bytes and finish of '%s': a codec of two rounds sets all of them, "
-                 "another none",
+                 "another at most bytes",
                  plugin->name);
         return false;
     }

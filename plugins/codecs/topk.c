@@ -49,6 +49,11 @@ static uint64_t topk_bound(const void *options, uint64_t n)
     return topk_bytes(topk_count_in(options, 1, n));
 }
 
+static uint64_t topk_message_bytes(const void *options, const struct dpb_codec_part *part)
+{
+    return topk_bytes(topk_count(options, part));
+}
+
 static bool topk_velocity(const void *options)
 {
     return ((const struct topk_options *)options)->momentum > 0;
@@ -205,8 +210,11 @@ static dpb_status topk_decode(const void *options, const struct dpb_codec_part *
     return DPB_OK;
 }
 
-static const struct dpb_codec_ops topk_ops = {
-    .bound = topk_bound, .encode = topk_encode, .decode = topk_decode, .velocity = topk_velocity};
+static const struct dpb_codec_ops topk_ops = {.bound = topk_bound,
+                                              .encode = topk_encode,
+                                              .decode = topk_decode,
+                                              .velocity = topk_velocity,
+                                              .bytes = topk_message_bytes};
 
 static const struct dpb_plugin topk = {
     DPB_PLUGIN_HEAD(CODEC, topk_ops),

@@ -20,8 +20,9 @@
  * communicator of their own, once they have the sums of all their slices (squares.h). Then each
  * worker updates its slices, and MPI_Iallgatherv gives their weights.
  *
- * Messages of a codec of two rounds are summed in place of gradients, both rounds on the one
- * communicator (coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
+ * With a codec its messages go instead (coded_sums.h), m bytes a worker. MPI_Iallgather brings
+ * those of one round to all workers: W (W - 1) m in all. Those of two rounds are summed as
+ * gradients are, both rounds on the one communicator: 2 (W - 1) m in all. MPI gives all workers
  * identical sums (mpi.h), so all decode the same bits.
  *
  * Fences: a bucket is posted to MPI when this rank's backward has finished it (READY). It is used
@@ -231,7 +232,8 @@ static void mpi_memory(const void *options, const struct dpb_comm_args *args,
 {
     const struct dpb_shard_options *given = options;
     dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
-    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SUMMED, memory);
+    if (args->codec)
+        dpb_coded_memory(args, layout, bucket_elements, dpb_coded_way_of(args->codec), memory);
 }
 
 static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -255,20 +257,22 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
                                     : dpb_strategy_longest_bucket(layout, want->bucket_elements)));
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
-        return dpb_coded_plan(strategy, layout, DPB_CODED_SUMMED, want);
+        return dpb_coded_plan(strategy, layout, dpb_coded_way_of(codec), want);
     return shard != DPB_SHARD_NONE ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want)
                                    : DPB_OK;
 }
 
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
 {
+    const bool gathers = dpb_coded_way_of(mpi->strategy.args.codec) == DPB_CODED_GATHERED;
     uint64_t bytes;
     DPB_TRY(dpb_coded_sums_bind(&mpi->strategy, arenas, &dpb_coded_sums_in_place));
     mpi->strategy.pipeline.move = move;
-    const struct dpb_mpi_sums_args args = {.kind = DPB_MPI_KIND_SUM,
+    const struct dpb_mpi_sums_args args = {.kind = gathers ? DPB_MPI_KIND_GATHER : DPB_MPI_KIND_SUM,
                                            .arena = dpb_coded_memory_of(&mpi->strategy, &bytes),
                                            .type = DPB_FP32,
                                            .n_buckets = dpb_coded_sums_places(&mpi->strategy),
+                                           .stride = dpb_coded_sums_stride(&mpi->strategy),
                                            .names = dpb_coded_sums_buckets(&mpi->strategy),
                                            .position = mpi->strategy.args.rank,
                                            .n_members = mpi->strategy.args.n_workers};
@@ -349,7 +353,7 @@ static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
 static struct dpb_plugin mpi_plugin = {
     DPB_PLUGIN_HEAD(COMM, mpi_ops),
     .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_WHOLE |
-                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_ROUNDS,
+                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",

@@ -54,7 +54,7 @@ static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open,
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
-    .capabilities = DPB_RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_WHOLE_SHARDS,
+    .capabilities = DPB_RING_STRATEGY_CAPABILITIES | DPB_COMM_WHOLE_SHARDS,
     .name = "ring_tcp",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",

@@ -7,8 +7,9 @@
  * memory: partial sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No
  * processor copies them.
  *
- * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. Messages of a
- * codec of two rounds are summed in place of gradients (coded_sums.h): 2 (W - 1)/W m.
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
+ * messages go round instead, m bytes a rank: to all ranks (gather.h), (W - 1) m; those of a
+ * codec of two rounds are summed as gradients are (coded_sums.h), 2 (W - 1)/W m.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */

@@ -97,7 +97,6 @@ static const struct note {
     {"carries no codec, ", ALONE, NULL, true, "nothing is exchanged"},
     {"carries no codec, ", 0, NULL, false, "it carries no codec"},
     {"carries no codec of two rounds", 0, NULL, false, "it carries no codec of two rounds"},
-    {"messages cannot be added", 0, NULL, false, "it carries only codecs whose messages add up"},
     {"in fp32 without a loss scale", 0, "comm.gradient=", true,
      "comm.gradient and a codec both say what is sent"},
     {"in fp32 without a loss scale", 0, NULL, false, "codecs know no loss scale"},

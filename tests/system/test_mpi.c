@@ -28,6 +28,7 @@
 #define MPI "comm.name=mpi "
 #define SHARDS MPI "comm.shard=optimizer "
 #define CODED MPI "comm.codec=powersgd "
+#define GATHERED MPI "comm.codec=onebit "
 #define ACROSS "comm.name=hierarchical comm.transport=mpi "
 #define INSIDE                                                                      \
     ACROSS "comm.inside=nccl comm.host_ids=rank device.name=cuda device.tuning=no " \
@@ -70,6 +71,7 @@ TEST(test_exchange)
         {2, CODED "comm.bucket=12"}, /* nothing but second rounds; some messages of one element */
         {3, CODED "comm.bucket=2000 comm.codec_start_step=2 run.steps=4"},
         {2, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+        {5, GATHERED "comm.bucket=500 comm.codec_start_step=1 run.steps=4 run.comm_cores=1"},
         {5, ACROSS "comm.hosts=0,1,1,0,1 run.precision=fp32 comm.bucket=2000"},
         {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
                    "run.comm_cores=1"},
@@ -87,10 +89,11 @@ TEST(test_exchange)
         {4, MPI "run.precision=fp32 comm.bucket=212"},
         {1, SHARDS "run.precision=fp64 comm.bucket=424"},
         {1, CODED "comm.bucket=424"},
+        {1, GATHERED "comm.bucket=424"},
         {5, ACROSS "comm.hosts=3+1+1 run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
     };
     const bool all = SANITIZED || getenv("DPB_ALL_CELLS") != NULL;
-    for (int i = 0; i < PART_OF(rows, 7) - (all ? 0 : 6); i++) {
+    for (int i = 0; i < PART_OF(rows, 7) - (all ? 0 : 7); i++) {
         char settings[256];
         snprintf(settings, sizeof settings, "run.prove=yes run.steps=2 model.name=tiny_bn %s",
                  rows[i].settings);
@@ -284,20 +287,21 @@ TEST(test_shards_move)
     }
 }
 
-/* A codec whose messages MPI sums: of two workers the bits of shm, which adds messages by rank; of
- * more the same but for roundings. Saved and continued, the training is the one that never
- * stopped. */
-TEST(test_codec)
+/* A codec's messages by MPI: gathered, or summed for two workers, the bits of shm, which adds them
+ * by rank; summed for more the same but for roundings. Saved and continued, the training is the one
+ * that never stopped. */
+static void test_codec(void **state)
 {
-    static const char terms[] = "model.name=tiny_dense comm.codec=powersgd run.steps=7 "
-                                "run.warmup_steps=0 optimizer.momentum=0.9 comm.bucket=1000";
-    char settings[512];
+    const char *codec = *state;
+    const bool is_summed = strncmp(codec, "powersgd", strlen("powersgd")) == 0;
+    char terms[256], settings[512];
+    snprintf(terms, sizeof terms,
+             "model.name=tiny_dense comm.codec=%s run.steps=7 run.warmup_steps=0 comm.bucket=1000",
+             codec);
     for (int workers = 2; workers <= 4; workers += 2) {
         struct command by_rank;
         snprintf(settings, sizeof settings,
-                 MPI "%s checkpoint.save=whole.safetensors "
-                     "checkpoint.at=3",
-                 terms);
+                 MPI "%s checkpoint.save=whole.safetensors checkpoint.at=3", terms);
         json_t *result = run(workers, settings);
         dpbench(&by_rank, deadline_s, FAULTS_BASE "eval.every=0 comm.name=shm run.workers=%d %s",
                 workers, terms);
@@ -306,13 +310,16 @@ TEST(test_codec)
         for (size_t i = 0; i < 7; i++) {
             const double x = json_number_value(json_array_get(a, i));
             const double y = json_number_value(json_array_get(b, i));
-            if (!(fabs(x - y) <= (workers == 2 ? 0 : 1e-5 * y)))
+            if (!(fabs(x - y) <= (workers > 2 && is_summed ? 1e-5 * y : 0)))
                 fail_msg("%d workers: the loss of step %zu is %.9g, not %.9g", workers, i, x, y);
         }
+        if (!is_summed)
+            assert_string_equal(json_text_at(result, "ranks.0.checksum"),
+                                json_text_at(by_rank.json, "ranks.0.checksum"));
         assert_string_equal(json_text_at(result, "strategy.consistency"), "lossy");
         const double m = json_number_at(result, "comm.codec.message_bytes");
         const double counted = json_number_at(result, "comm.bytes_per_step");
-        if (!(m > 0 && fabs(counted - 2 * (workers - 1) * m) < 0.5))
+        if (!(m > 0 && fabs(counted - (is_summed ? 2 : workers) * (workers - 1) * m) < 0.5))
             fail_msg("%d workers: %g bytes a step, of messages of %g", workers, counted, m);
     }
     snprintf(settings, sizeof settings,
@@ -485,6 +492,11 @@ int main(void)
 {
     if (have_stand_in("comm_nccl") && !on_gpu())
         add_case(test_inside_nccl, NULL, "cuda: between machines with NCCL inside");
+    add_case(test_codec, "powersgd optimizer.momentum=0.9", "a codec whose messages are summed");
+    add_case(test_codec,
+             "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 comm.codec_warmup_steps=6 "
+             "optimizer.momentum=0",
+             "a codec whose messages are gathered");
     add_case(test_late, MPI, "one step late");
     add_case(test_late, SHARDS, "one step late, with shards");
     launchers_allow_root();

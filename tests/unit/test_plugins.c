@@ -164,6 +164,7 @@ TEST(test_rounds)
     struct dpb_codec_ops some[2] = {*one, *one};
     some[0].state = count_of;
     some[1].bytes = count_of;
+    some[1].state = count_of;
     for (size_t i = 0; i < 2; i++) {
         char reason[DPB_REASON_BYTES] = "";
         assert_true(dpb_plugin_check_hooks(mutant, one, reason));

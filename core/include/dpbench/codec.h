@@ -70,12 +70,15 @@ struct dpb_codec_ops {
     /* True: `encode` keeps a velocity, which replaces the optimizer's. NULL: it does not. */
     bool (*velocity)(const void *options);
 
-    /* ---- sums in two rounds: all of these, or none ---- */
+    /* ---- sums in two rounds: all of these, or none, but for `bytes` ---- */
 
     /* Elements of the part's state. Encode and finish may write them; a checkpoint has them. */
     uint64_t (*state)(const void *options, const struct dpb_codec_part *part);
     /* Bytes of each worker's message in part->round: of fp32 elements, and at most bound(n).
-     * `encode` then only reads the residual, and `decode` adds the message to as many elements. */
+     * `encode` then only reads the residual, and `decode` adds the message to as many elements.
+     * A codec of one round may set this hook alone, if messages are shorter than bound(n) in some
+     * steps: the most bytes of any worker's message in part->step. A library's all-gather then
+     * sends as many; without the hook it sends bound(n). */
     uint64_t (*bytes)(const void *options, const struct dpb_codec_part *part);
     /* `sum` is that of all messages of part->round, the same bits on all workers. After the last
      * round: D = what it decodes to; residual = gradients + residual - D / n_workers; gradients =

@@ -25,8 +25,9 @@
  * call in one order. If updates need norms of whole tensors, gloo::allgatherv exchanges sums of
  * squares between them (squares.h).
  *
- * Messages of a codec of two rounds are summed in place of gradients (coded_sums.h), m bytes a
- * worker: 2 (W - 1) m in all. The loop encodes, and the thread makes one sum after the other.
+ * With a codec its messages go instead (coded_sums.h), m bytes a worker. An all-gather brings those
+ * of one round to all workers: W (W - 1) m in all. Those of two rounds are summed as gradients are:
+ * 2 (W - 1) m in all. The loop encodes, and the thread makes one call after the other.
  *
  * Fences: a bucket goes to Gloo when this rank's backward has finished it (GIVEN). Gloo reads only
  * buckets that peers have given. A bucket is used, and its arena written again, when Gloo's call
@@ -186,10 +187,11 @@ struct call {
     uint64_t bucket, n; /* n elements of `type`; 0: nothing is called */
     enum shim_kind kind;
     dpb_dtype type;
+    void *gathered; /* SHIM_GATHER: where the message of the first worker begins */
 };
 
 static const char *const purposes[SHIM_KINDS] = {"Gloo's all-reduce", "Gloo's reduce-scatter",
-                                                 "Gloo's all-gather"};
+                                                 "Gloo's all-gather", "Gloo's all-gather"};
 
 /* Flags between the loop and the thread. */
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
@@ -206,7 +208,8 @@ struct gloo {
     struct shim *shim; /* the thread's, but for shim_break */
     pthread_t thread;
     bool started;
-    bool ended; /* the exchange under way has all buckets */
+    bool ended;            /* the exchange under way has all buckets */
+    uint64_t stride_bytes; /* between two workers' messages that are gathered */
     uint32_t stop;
     dpb_status status; /* of the thread, which may be ahead of the reader: status_of */
 };
@@ -230,6 +233,11 @@ static uint32_t rounds_of(const struct gloo *gloo)
 static uint64_t gift_of(const struct gloo *gloo, uint64_t bucket)
 {
     return gloo->strategy.arenas.n_buckets + rounds_of(gloo) + bucket;
+}
+
+static bool gathers(const struct dpb_codec *codec)
+{
+    return codec && dpb_coded_way_of(codec) == DPB_CODED_GATHERED;
 }
 
 /* Elements of the longest call. */
@@ -300,9 +308,11 @@ static dpb_status connect_workers(struct gloo *gloo)
         .port = gloo->way.port,
         .gid_index = gloo->way.gid_index,
         .n_calls = gloo->n_prepared,
-        .bucket_elements = longest_call(codec, &arenas->layout, arenas->bucket_elements)};
+        .bucket_elements = longest_call(codec, &arenas->layout, arenas->bucket_elements),
+        .gathers = gathers(codec)};
     dpb_status status = shim_open(&args, &gloo->shim, why);
-    DPB_THEN(status, codec ? prepare_messages(gloo, why) : prepare_buckets(gloo, why));
+    if (!args.gathers)
+        DPB_THEN(status, codec ? prepare_messages(gloo, why) : prepare_buckets(gloo, why));
     if (status == DPB_OK || why[0] == '\0')
         return status;
     return host->fail(status, "Gloo cannot connect the workers over %s: %s", gloo->way.text, why);
@@ -315,13 +325,18 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
     int64_t began_ns = host->now_ns();
     if (call->n == 0)
         return DPB_OK;
-    dpb_status status = shim_make(gloo->shim, call->prepared, why);
+    dpb_status status = call->kind == SHIM_GATHER
+                            ? shim_gather(gloo->shim, call->gathered, gloo->stride_bytes,
+                                          bytes_of(call), why)
+                            : shim_make(gloo->shim, call->prepared, why);
     if (status != DPB_OK)
         return host->fail(status, "%s failed (exchange %llu, bucket %llu, %llu bytes): %s",
                           purposes[call->kind], (unsigned long long)comm->step.step,
                           (unsigned long long)call->bucket, (unsigned long long)bytes_of(call),
                           why);
     host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    if (call->kind == SHIM_GATHER)
+        return DPB_OK; /* coded_sums.h counts its bytes */
     host->count_bytes((call->kind == SHIM_ALL_REDUCE ? 2 : 1) *
                       dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
                       dpb_dtype_size(call->type));
@@ -511,10 +526,16 @@ static bool post_message(struct dpb_strategy *strategy, uint64_t slot, uint64_t 
 {
     struct gloo *gloo = (struct gloo *)strategy;
     const uint64_t n_buckets = strategy->arenas.n_buckets, bucket = slot % n_buckets;
+    const bool gathered = gathers(strategy->args.codec);
     const bool plain = gloo->n_prepared > gloo->n_calls && slot >= n_buckets &&
                        n == dpb_pipeline_bucket_length(&strategy->pipeline, bucket);
     gloo->calls[gloo->n_posted++] =
-        (struct call){plain ? slot + n_buckets : slot, bucket, n, SHIM_ALL_REDUCE, DPB_FP32};
+        (struct call){.prepared = plain ? slot + n_buckets : slot,
+                      .bucket = bucket,
+                      .n = n,
+                      .kind = gathered ? SHIM_GATHER : SHIM_ALL_REDUCE,
+                      .type = DPB_FP32,
+                      .gathered = gathered ? dpb_coded_message(strategy, 0, slot) : NULL};
     if (strategy->args.comm_cores > 0 || gloo->ended)
         give(gloo, gloo->n_posted - 1);
     return true;
@@ -532,8 +553,7 @@ static dpb_status message_wait(const struct dpb_strategy *strategy)
     return call < gloo->n_posted ? await_answer(gloo, call) : status_of(gloo);
 }
 
-static const struct dpb_coded_sums_ops summed_by_gloo = {post_message, message_finished,
-                                                         message_wait};
+static const struct dpb_coded_sums_ops by_gloo = {post_message, message_finished, message_wait};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -576,7 +596,7 @@ static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct 
             algorithms[algorithm_of(&gloo->options) + 1]);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
-        return dpb_coded_plan(comm, layout, DPB_CODED_SUMMED, want);
+        return dpb_coded_plan(comm, layout, dpb_coded_way_of(codec), want);
     return gloo->sharded ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want) : DPB_OK;
 }
 
@@ -585,8 +605,14 @@ static void gloo_memory(const void *options, const struct dpb_comm_args *args,
                         struct dpb_comm_memory *memory)
 {
     const struct gloo_options *given = options ? options : &defaults;
+    const struct dpb_codec *codec = args->codec;
     dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
-    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SUMMED, memory);
+    if (!codec)
+        return;
+    dpb_coded_memory(args, layout, bucket_elements, dpb_coded_way_of(codec), memory);
+    if (gathers(codec)) /* the shim's: what all-gathers bring */
+        memory->beside_bytes += (given->transport == SHIM_IBVERBS ? 2 : 1) * args->n_workers *
+                                longest_call(codec, layout, bucket_elements) * sizeof(float);
 }
 
 static dpb_status bind_stages(struct gloo *gloo, const struct dpb_arenas *arenas)
@@ -634,7 +660,9 @@ static dpb_status bind_calls(struct gloo *gloo, const struct dpb_arenas *arenas)
     if (gloo->sharded)
         gloo->n_calls = gift_of(gloo, arenas->n_buckets);
     gloo->n_prepared = gloo->n_calls;
-    if (codec && codec->options->start_step > 0)
+    if (gathers(codec))
+        gloo->stride_bytes = dpb_coded_sums_stride(&gloo->strategy) * sizeof(float);
+    else if (codec && codec->options->start_step > 0)
         gloo->n_prepared += arenas->n_buckets;
     gloo->calls = host->alloc(gloo->n_calls * sizeof *gloo->calls);
     if (gloo->calls && !codec)
@@ -745,7 +773,7 @@ static const struct dpb_library libraries[] = {
 static const struct dpb_plugin gloo_plugin = {
     DPB_PLUGIN_HEAD(COMM, gloo_ops),
     .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE |
-                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_ROUNDS | DPB_COMM_THREADS,
+                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_THREADS,
     .name = "gloo",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "

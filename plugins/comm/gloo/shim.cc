@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <gloo/allgather.h>
+#include <gloo/allgather_ring.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -113,6 +115,10 @@ template <typename T, dpb_dtype type> void add(T *to, const T *other, size_t n)
 
 } // namespace
 
+/* With ibverbs a peer that is through writes into the memory of its next all-gather here. It ends
+ * that one when this rank has begun it, too: so two take turns. */
+enum { GATHERS = 2 };
+
 struct shim {
     shim_args args;
     std::shared_ptr<gloo::transport::Device> device;
@@ -120,6 +126,9 @@ struct shim {
     std::vector<std::function<void()>> calls;
     std::vector<char> staged; /* ibverbs: what the one all-reduce works on */
     std::function<void()> reduce_staged;
+    std::vector<char> own; /* ibverbs: what an all-gather sends; `staged` is then all workers' */
+    std::function<void()> gather_own[GATHERS];
+    uint64_t n_gathered;
 };
 
 namespace
@@ -233,6 +242,41 @@ std::function<void()> make_call(shim &shim, enum shim_kind kind, const shim_part
     return make_sum<uint16_t, DPB_BF16>(shim, kind, part);
 }
 
+void open_gathers(shim &shim, uint64_t longest)
+{
+    const uint64_t all = shim.args.n_workers * longest;
+    if (shim.args.transport == SHIM_TCP) {
+        shim.staged.resize(all);
+        return;
+    }
+    shim.own.resize(longest);
+    shim.staged.resize(GATHERS * all);
+    for (uint64_t i = 0; i < GATHERS; i++) {
+        const std::vector<const char *> pointers{shim.own.data()};
+        auto made = std::make_shared<gloo::AllgatherRing<char>>(
+            shim.context, pointers, shim.staged.data() + i * all, static_cast<int>(longest));
+        shim.gather_own[i] = [made] { made->run(); };
+    }
+}
+
+/* Returns where the bytes of the first worker are; those of the next are *apart behind. */
+const char *gather(shim &shim, char *own, uint64_t bytes, uint64_t *apart)
+{
+    const uint64_t turn = shim.n_gathered++ % GATHERS;
+    if (shim.args.transport != SHIM_TCP) {
+        *apart = shim.own.size();
+        memcpy(shim.own.data(), own, bytes);
+        shim.gather_own[turn]();
+        return shim.staged.data() + turn * shim.args.n_workers * *apart;
+    }
+    gloo::AllgatherOptions options(shim.context);
+    options.setInput(own, bytes);
+    options.setOutput(shim.staged.data(), shim.args.n_workers * bytes);
+    gloo::allgather(options);
+    *apart = bytes;
+    return shim.staged.data();
+}
+
 std::shared_ptr<gloo::transport::Device> make_device(const shim_args &args)
 {
     if (args.transport == SHIM_TCP)
@@ -300,6 +344,8 @@ dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BY
         made->context->setTimeout(far_away);
         made->context->connectFullMesh(store, made->device);
         made->calls.resize(args->n_calls);
+        if (args->gathers)
+            open_gathers(*made, args->bucket_elements * sizeof(float));
         *opened = made.release();
         return DPB_OK;
     } catch (const std::exception &error) {
@@ -324,10 +370,11 @@ dpb_status shim_prepare(shim *shim, uint64_t call, enum shim_kind kind, const sh
     }
 }
 
-dpb_status shim_make(shim *shim, uint64_t call, char why[SHIM_TEXT_BYTES])
+static dpb_status call(shim *shim, const std::function<void()> &collective,
+                       char why[SHIM_TEXT_BYTES])
 {
     try {
-        shim->calls[call]();
+        collective();
         return DPB_OK;
     } catch (const std::exception &error) {
         std::string lost = lost_ranks(*shim);
@@ -337,6 +384,28 @@ dpb_status shim_make(shim *shim, uint64_t call, char why[SHIM_TEXT_BYTES])
         say(why, unknown);
     }
     return DPB_PEER;
+}
+
+dpb_status shim_make(shim *shim, uint64_t number, char why[SHIM_TEXT_BYTES])
+{
+    return call(shim, shim->calls[number], why);
+}
+
+dpb_status shim_gather(shim *shim, void *first, uint64_t stride, uint64_t bytes,
+                       char why[SHIM_TEXT_BYTES])
+{
+    return call(
+        shim,
+        [=] {
+            char *messages = static_cast<char *>(first);
+            const uint64_t rank = shim->args.rank;
+            uint64_t apart;
+            const char *brought = gather(*shim, messages + rank * stride, bytes, &apart);
+            for (uint64_t i = 0; i < shim->args.n_workers; i++)
+                if (i != rank)
+                    memcpy(messages + i * stride, brought + i * apart, bytes);
+        },
+        why);
 }
 
 void shim_break(shim *shim)

@@ -24,6 +24,7 @@ enum shim_kind {
     SHIM_ALL_REDUCE,  /* sums all of it over the workers */
     SHIM_SUM_SLICES,  /* SHIM_TCP: sums the own slice; clears the others */
     SHIM_GIVE_SLICES, /* SHIM_TCP: gives the own slice to all, and gets theirs */
+    SHIM_GATHER,      /* messages: by shim_gather alone */
     SHIM_KINDS
 };
 
@@ -38,6 +39,7 @@ struct shim_args {
     const char *device; /* SHIM_IBVERBS; `port` is a number, `gid_index` the GID's place */
     int port, gid_index;
     uint64_t n_calls, bucket_elements;
+    bool gathers; /* of messages: shim_gather alone is called, and nothing is prepared */
 };
 
 /* The memory of a collective. */
@@ -65,6 +67,11 @@ dpb_status shim_prepare(struct shim *shim, uint64_t call, enum shim_kind kind,
 /* Collective: makes the call. A failure is permanent: DPB_PEER; `why` names the ranks whose
  * connection is lost. */
 dpb_status shim_make(struct shim *shim, uint64_t call, char why[SHIM_TEXT_BYTES]);
+/* Collective: brings the bytes of each worker, at `first` + its rank * `stride`, to all workers.
+ * `bytes` is at most that of bucket_elements in fp32, and equal on all. With ibverbs the most bytes
+ * are always sent. Failures as above. */
+dpb_status shim_gather(struct shim *shim, void *first, uint64_t stride, uint64_t bytes,
+                       char why[SHIM_TEXT_BYTES]);
 /* Closes the connections. Then Gloo touches no memory, except in a call under way, which fails soon
  * or blocks for ever. */
 void shim_break(struct shim *shim);

@@ -429,6 +429,18 @@ static dpb_status add_plain(const struct dpb_strategy *strategy, const struct dp
     return DPB_OK;
 }
 
+uint64_t dpb_coded_most_bytes(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    const struct dpb_codec *codec = strategy->args.codec;
+    const struct dpb_codec_part part =
+        dpb_coded_part_of(strategy, strategy->args.rank, bucket, round,
+                          (uint64_t)dpb_coded_of(strategy)->steps);
+    if (dpb_coded_is_plain(strategy, part.step))
+        return dpb_coded_elements_of_round(strategy, &part) * sizeof(float);
+    return codec->ops->bytes ? codec->ops->bytes(codec->options, &part)
+                             : codec->ops->bound(codec->options, part.n);
+}
+
 /* ---- encoding and decoding ----------------------------------------------------------------- */
 
 /* The residual that the codec works on: zeros without feedback, where there is none. */

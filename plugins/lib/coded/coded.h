@@ -38,6 +38,12 @@ enum dpb_coded_way {
     DPB_CODED_SUMMED    /* the own messages in the own scratch, where sums replace messages */
 };
 
+/* The way by all-reduces and all-gathers: all-reduces add up messages of two rounds. */
+static inline enum dpb_coded_way dpb_coded_way_of(const struct dpb_codec *codec)
+{
+    return codec->ops->finish ? DPB_CODED_SUMMED : DPB_CODED_GATHERED;
+}
+
 /* A message of one bucket, round and worker, in a slot of the bank. */
 struct dpb_coded_message {
     uint64_t bytes, step; /* `step` as in struct dpb_codec_part: a server has no step of its own */
@@ -105,6 +111,8 @@ struct dpb_coded_message *dpb_coded_message(const struct dpb_strategy *strategy,
 void *dpb_coded_memory_of(const struct dpb_strategy *strategy, uint64_t *bytes);
 /* The largest size of the message in a slot. */
 uint64_t dpb_coded_content_bytes(const struct dpb_strategy *strategy, uint64_t slot);
+/* The most bytes of any worker's message of the exchange under way: the same on all workers. */
+uint64_t dpb_coded_most_bytes(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round);
 /* Returns whether the codec has not started by this step. */
 bool dpb_coded_is_plain(const struct dpb_strategy *strategy, uint64_t step);
 /* Fills a message with the part of the gradients, encoded or plain; returns its bytes. */

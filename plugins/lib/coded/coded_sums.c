@@ -17,18 +17,28 @@ static struct coded_sums *sums_of(const struct dpb_strategy *strategy)
     return dpb_coded_of(strategy)->carried;
 }
 
+static bool gathers(const struct dpb_strategy *strategy)
+{
+    return dpb_coded_of(strategy)->way == DPB_CODED_GATHERED;
+}
+
 /* ---- places -------------------------------------------------------------------------------- */
 
 /* The round of the next place, behind so many buckets of each round. */
-static uint32_t next_round(const uint64_t done[DPB_CODEC_ROUNDS], uint64_t n_buckets)
+static uint32_t next_round(const struct dpb_strategy *strategy,
+                           const uint64_t done[DPB_CODEC_ROUNDS])
 {
+    const uint64_t n_buckets = strategy->arenas.n_buckets;
     const bool all = done[0] == n_buckets;
-    return done[1] < n_buckets && (all || done[0] > done[1] + DPB_CODED_AHEAD);
+    return !gathers(strategy) && done[1] < n_buckets &&
+           (all || done[0] > done[1] + DPB_CODED_AHEAD);
 }
 
-static uint64_t place_of(uint64_t bucket, uint32_t round, uint64_t n_buckets)
+static uint64_t place_of(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    const uint64_t firsts = bucket + DPB_CODED_AHEAD + 1;
+    const uint64_t n_buckets = strategy->arenas.n_buckets, firsts = bucket + DPB_CODED_AHEAD + 1;
+    if (gathers(strategy))
+        return bucket;
     if (round == 0)
         return bucket > DPB_CODED_AHEAD ? 2 * bucket - DPB_CODED_AHEAD : bucket;
     return bucket + (firsts < n_buckets ? firsts : n_buckets);
@@ -36,7 +46,7 @@ static uint64_t place_of(uint64_t bucket, uint32_t round, uint64_t n_buckets)
 
 uint64_t dpb_coded_sums_places(const struct dpb_strategy *strategy)
 {
-    return DPB_CODEC_ROUNDS * strategy->arenas.n_buckets;
+    return dpb_coded_rounds(strategy->args.codec) * strategy->arenas.n_buckets;
 }
 
 const uint64_t *dpb_coded_sums_buckets(const struct dpb_strategy *strategy)
@@ -49,18 +59,28 @@ const uint64_t *dpb_coded_sums_buckets(const struct dpb_strategy *strategy)
 uint64_t dpb_coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layout *layout,
                                 uint64_t bucket_elements)
 {
+    const bool summed = dpb_coded_way_of(codec) == DPB_CODED_SUMMED;
     return (dpb_coded_longest_slot_bytes(codec, layout, bucket_elements) -
-            sizeof(struct dpb_coded_message)) /
+            (summed ? sizeof(struct dpb_coded_message) : 0)) /
            sizeof(float);
 }
 
-/* Of the message in a slot, counted in the memory of dpb_coded_memory_of. */
+uint64_t dpb_coded_sums_stride(const struct dpb_strategy *strategy)
+{
+    uint64_t bytes;
+    dpb_coded_memory_of(strategy, &bytes);
+    return bytes / strategy->args.n_workers / sizeof(float);
+}
+
+/* Of the collective of a slot, counted in the memory of dpb_coded_memory_of. */
 static uint64_t first_element(const struct dpb_strategy *strategy, uint64_t slot)
 {
+    const bool all = gathers(strategy);
     const struct dpb_coded_message *message =
-        dpb_coded_message(strategy, strategy->args.rank, slot);
+        dpb_coded_message(strategy, all ? 0 : strategy->args.rank, slot);
     const uint8_t *memory = (const uint8_t *)strategy->arenas.scratch + dpb_coded_of(strategy)->at;
-    return (uint64_t)(message->content - memory) / sizeof(float);
+    const uint8_t *first = all ? (const uint8_t *)message : message->content;
+    return (uint64_t)(first - memory) / sizeof(float);
 }
 
 uint64_t dpb_coded_sums_length(const struct dpb_strategy *strategy, uint64_t slot)
@@ -73,23 +93,41 @@ uint64_t dpb_coded_sums_length(const struct dpb_strategy *strategy, uint64_t slo
     return codec->ops->bytes(codec->options, &part) / sizeof(float);
 }
 
+/* Elements of the collective of a slot. Peers would read a longer message only in part. */
+static uint64_t length_of(struct dpb_strategy *strategy, uint64_t slot)
+{
+    const struct dpb_coded_message *own = dpb_coded_message(strategy, strategy->args.rank, slot);
+    if (!gathers(strategy))
+        return own->bytes / sizeof(float);
+    const uint64_t most = dpb_coded_most_bytes(strategy, slot, 0);
+    if (own->bytes > most)
+        DPB_THEN(dpb_coded_of(strategy)->status,
+                 strategy->host->fail(
+                     DPB_VERIFICATION,
+                     "codec '%s': rank %u's message for bucket %llu has %llu bytes, and at most "
+                     "%llu by the codec's `%s`",
+                     strategy->args.codec->name, strategy->args.rank, (unsigned long long)slot,
+                     (unsigned long long)own->bytes, (unsigned long long)most,
+                     strategy->args.codec->ops->bytes ? "bytes" : "bound"));
+    return (sizeof *own + most + sizeof(float) - 1) / sizeof(float);
+}
+
 bool dpb_coded_sums_post(struct dpb_strategy *strategy)
 {
     struct coded_sums *sums = sums_of(strategy);
     for (bool posted = false;; posted = true) {
-        const uint32_t round = next_round(sums->posted, strategy->arenas.n_buckets);
+        const uint32_t round = next_round(strategy, sums->posted);
         const uint64_t bucket = sums->posted[round];
         if (bucket == sums->encoded[round])
             return posted;
         const uint64_t slot = dpb_coded_slot(strategy, bucket, round);
-        const uint64_t bytes = dpb_coded_message(strategy, strategy->args.rank, slot)->bytes;
-        if (!sums->ops->post(strategy, slot, bytes / sizeof(float)))
+        if (!sums->ops->post(strategy, slot, length_of(strategy, slot)))
             return posted;
         sums->posted[round]++;
     }
 }
 
-/* ---- an all-reduce in place ---------------------------------------------------------------- */
+/* ---- a collective in place ----------------------------------------------------------------- */
 
 static bool post_in_place(struct dpb_strategy *strategy, uint64_t slot, uint64_t n)
 {
@@ -126,7 +164,7 @@ static bool here(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t 
 {
     const struct coded_sums *sums = sums_of(strategy);
     return bucket < sums->posted[round] &&
-           sums->ops->finished(strategy, place_of(bucket, round, strategy->arenas.n_buckets));
+           sums->ops->finished(strategy, place_of(strategy, bucket, round));
 }
 
 /* With nothing under way and nothing to take, the next place belongs to the first round of a bucket
@@ -140,6 +178,18 @@ static dpb_status wait(const struct dpb_strategy *strategy, uint64_t bucket, uin
     if (here(strategy, bucket, round))
         return DPB_OK;
     return dpb_strategy_wait_ready(strategy, dpb_strategy_self(strategy), sums->encoded[0]);
+}
+
+/* All others have got the own message. */
+static void take(struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    if (!gathers(strategy)) {
+        dpb_coded_take_sum(strategy, bucket, round);
+        return;
+    }
+    strategy->host->count_bytes((strategy->args.n_workers - 1) *
+                                dpb_coded_message(strategy, strategy->args.rank, bucket)->bytes);
+    dpb_coded_decode(strategy, bucket, round);
 }
 
 static void begin(struct dpb_strategy *strategy)
@@ -158,17 +208,15 @@ static void close(struct dpb_strategy *strategy)
     free(sums);
 }
 
-static const struct dpb_coded_carrier all_reduced = {post,  here, wait, dpb_coded_take_sum,
-                                                     begin, close};
+static const struct dpb_coded_carrier collective = {post, here, wait, take, begin, close};
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
 dpb_status dpb_coded_sums_bind(struct dpb_strategy *strategy, const struct dpb_arenas *arenas,
                                const struct dpb_coded_sums_ops *ops)
 {
-    const uint64_t n_buckets = arenas->n_buckets;
     uint64_t done[DPB_CODEC_ROUNDS] = {0};
-    DPB_TRY(dpb_coded_bind_stages(strategy, arenas, &all_reduced));
+    DPB_TRY(dpb_coded_bind_stages(strategy, arenas, &collective));
     struct coded_sums *sums = dpb_coded_of(strategy)->carried = calloc(1, sizeof *sums);
     if (!sums)
         return strategy->host->fail(DPB_NO_MEMORY, "no memory for sums of messages");
@@ -177,7 +225,7 @@ dpb_status dpb_coded_sums_bind(struct dpb_strategy *strategy, const struct dpb_a
     if (!sums->buckets)
         return DPB_NO_MEMORY;
     for (uint64_t place = 0; place < dpb_coded_sums_places(strategy); place++)
-        sums->buckets[place] = done[next_round(done, n_buckets)]++;
+        sums->buckets[place] = done[next_round(strategy, done)]++;
     return DPB_OK;
 }
 

@@ -143,7 +143,8 @@ static const struct {
     const char *call, *test, *purpose;
 } kinds[] = {[DPB_MPI_KIND_SUM] = KIND("MPI_Iallreduce", "MPI's all-reduce"),
              [DPB_MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
-             [DPB_MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather")};
+             [DPB_MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather"),
+             [DPB_MPI_KIND_GATHER] = KIND("MPI_Iallgather", "MPI's all-gather")};
 
 /* The slices of n elements, by position. MPI reads both arrays until the call that got them is
  * complete. */
@@ -160,7 +161,9 @@ struct mpi_sums {
     MPI_Datatype type;
     struct sum *sums; /* by bucket */
     struct cut cuts[2];
-    int *places;        /* the cuts' */
+    int *places;       /* the cuts' */
+    MPI_Datatype part; /* a member's elements of a gather, and the way to the next member's */
+    uint64_t part_elements;
     int64_t waiting_ns; /* since when for the oldest; 0: nobody waits */
     dpb_status status;
 };
@@ -208,11 +211,39 @@ static const struct cut *cut_of(struct mpi_sums *sums, uint64_t n)
     return cut;
 }
 
+/* Gathers that have begun go on with a type that is freed (MPI 4.0, 5.1.9). */
+static int make_part(struct mpi_sums *sums, uint64_t n)
+{
+    const MPI_Aint stride_bytes = (MPI_Aint)(sums->args.stride * dpb_dtype_size(sums->args.type));
+    MPI_Datatype elements;
+    if (sums->part_elements == n)
+        return MPI_SUCCESS;
+    if (sums->part != MPI_DATATYPE_NULL)
+        MPI_Type_free(&sums->part);
+    sums->part_elements = n;
+    int code = MPI_Type_contiguous((int)n, sums->type, &elements);
+    if (code == MPI_SUCCESS)
+        code = MPI_Type_create_resized(elements, 0, stride_bytes, &sums->part);
+    if (code == MPI_SUCCESS)
+        code = MPI_Type_commit(&sums->part);
+    return code == MPI_SUCCESS ? MPI_Type_free(&elements) : code;
+}
+
+static int begin_gather(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
+{
+    const int code = make_part(sums, n);
+    return code == MPI_SUCCESS ? MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, 1,
+                                                sums->part, sums->comm, request)
+                               : code;
+}
+
 static int begin_sum(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
 {
     if (sums->args.kind == DPB_MPI_KIND_SUM)
         return MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm,
                               request);
+    if (sums->args.kind == DPB_MPI_KIND_GATHER)
+        return begin_gather(sums, data, n, request);
     const struct cut *cut = cut_of(sums, n);
     if (sums->args.kind == DPB_MPI_KIND_SUM_SLICES)
         return MPI_Ireduce_scatter(MPI_IN_PLACE, data, cut->lengths, sums->type, sums->op,
@@ -249,8 +280,9 @@ static void report(const struct mpi_sums *sums, const struct sum *sum)
     const struct dpb_mpi_sums_args *args = &sums->args;
     host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
                host->now_ns());
-    host->count_bytes(dpb_slices_sent(sum->n, args->position, args->n_members) *
-                      dpb_dtype_size(args->type) * (args->kind == DPB_MPI_KIND_SUM ? 2 : 1));
+    if (args->kind != DPB_MPI_KIND_GATHER)
+        host->count_bytes(dpb_slices_sent(sum->n, args->position, args->n_members) *
+                          dpb_dtype_size(args->type) * (args->kind == DPB_MPI_KIND_SUM ? 2 : 1));
 }
 
 static dpb_status move(struct dpb_sums *base, int64_t until_ns, bool *moved)
@@ -342,6 +374,8 @@ static void destroy(struct dpb_sums *base)
         _exit(1); /* mpi.h; the message is written */
     if (sums->op != MPI_OP_NULL && sums->op != MPI_SUM)
         MPI_Op_free(&sums->op);
+    if (sums->part != MPI_DATATYPE_NULL)
+        MPI_Type_free(&sums->part);
     if (sums->comm != MPI_COMM_NULL)
         MPI_Comm_free(&sums->comm);
     host->release(sums->places, places_bytes(&sums->args));
@@ -361,6 +395,7 @@ static dpb_status sums_create(const struct dpb_mpi_sums_args *args, struct dpb_s
     sums->args = *args;
     sums->comm = MPI_COMM_NULL;
     sums->op = MPI_OP_NULL;
+    sums->part = MPI_DATATYPE_NULL;
     sums->sums = host->alloc(args->n_buckets * sizeof *sums->sums);
     if (args->kind != DPB_MPI_KIND_SUM)
         sums->places = host->alloc(places_bytes(args));

@@ -31,10 +31,11 @@ enum { DPB_MPI_NO_GROUP = -1 };
 
 /* The contents of a posted range afterwards. Slices are slices.h's, one a position. */
 enum dpb_mpi_kind {
-    DPB_MPI_KIND_SUM,        /* the sum, on all members: MPI_Iallreduce */
-    DPB_MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, undefined behind that sum:
+    DPB_MPI_KIND_SUM,         /* the sum, on all members: MPI_Iallreduce */
+    DPB_MPI_KIND_SUM_SLICES,  /* at its begin the sum of the own slice, undefined behind that sum:
                             MPI_Ireduce_scatter */
-    DPB_MPI_KIND_GIVE_SLICES /* each member's slice, on all members: MPI_Iallgatherv */
+    DPB_MPI_KIND_GIVE_SLICES, /* each member's slice, on all members: MPI_Iallgatherv */
+    DPB_MPI_KIND_GATHER       /* each member's n elements, on all members: MPI_Iallgather */
 };
 
 struct dpb_mpi_sums_args {
@@ -42,6 +43,9 @@ struct dpb_mpi_sums_args {
     void *arena;        /* of gradients, or of the slices to give; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
     uint64_t n_buckets; /* posted in an exchange */
+    /* DPB_MPI_KIND_GATHER: a member's elements begin so many behind those of the member before.
+     * `post` names those of the first member. Bytes are not counted. */
+    uint64_t stride;
     /* The buckets' names in spans and messages; NULL: their numbers. @borrowed until destroy. */
     const uint64_t *names;
     /* Workers with the same number sum together; DPB_MPI_NO_GROUP: this worker takes part in no

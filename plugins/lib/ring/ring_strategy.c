@@ -332,11 +332,6 @@ struct dpb_ring_memory dpb_ring_inbox_memory(const struct dpb_ring_inbox *inbox,
                                     .slot_bytes = inbox->slot_bytes};
 }
 
-static enum dpb_coded_way way_of(const struct dpb_codec *codec)
-{
-    return codec->ops->finish ? DPB_CODED_SUMMED : DPB_CODED_GATHERED;
-}
-
 dpb_status dpb_ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
@@ -344,7 +339,7 @@ dpb_status dpb_ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
     dpb_shard_plan_slots(&comm->base.args, layout, comm->shard, want);
     DPB_TRY(dpb_strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.args.codec) {
-        const enum dpb_coded_way way = way_of(comm->base.args.codec);
+        const enum dpb_coded_way way = dpb_coded_way_of(comm->base.args.codec);
         DPB_TRY(dpb_coded_plan(&comm->base, layout, way, want));
         if (way == DPB_CODED_GATHERED)
             return DPB_OK;
@@ -358,7 +353,7 @@ dpb_status dpb_ring_strategy_check(const struct dpb_host *host,
                                    const struct dpb_ring_options *options,
                                    const struct dpb_comm_args *args)
 {
-    const bool gathers = args->codec && way_of(args->codec) == DPB_CODED_GATHERED;
+    const bool gathers = args->codec && dpb_coded_way_of(args->codec) == DPB_CODED_GATHERED;
     return gathers ? DPB_OK : dpb_ring_inbox_check(host, options);
 }
 
@@ -369,7 +364,7 @@ void dpb_ring_strategy_memory(const void *options, const struct dpb_comm_args *a
     const struct dpb_ring_options *given = options;
     dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
     if (args->codec)
-        dpb_coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
+        dpb_coded_memory(args, layout, bucket_elements, dpb_coded_way_of(args->codec), memory);
 }
 
 static struct dpb_ring_members members_of(const struct dpb_ring_strategy *comm)
@@ -446,8 +441,9 @@ dpb_status dpb_ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     if (comm->base.args.operation != DPB_ALL_REDUCE)
         return bind_half(comm, arenas);
     if (comm->base.args.codec)
-        return way_of(comm->base.args.codec) == DPB_CODED_SUMMED ? bind_sums(comm, arenas)
-                                                                 : bind_gather(comm, arenas);
+        return dpb_coded_way_of(comm->base.args.codec) == DPB_CODED_SUMMED
+                   ? bind_sums(comm, arenas)
+                   : bind_gather(comm, arenas);
     const bool sharded = comm->shard != DPB_SHARD_NONE, whole = sharded && comm->base.args.whole,
                gives = whole || arenas->sums, needs = comm->shard == DPB_SHARD_PARAMETERS;
     if (needs) {
