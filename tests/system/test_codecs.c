@@ -23,7 +23,7 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-/* The strategies that carry codecs and are always there, then libraries that can be started here. */
+/* The strategies that carry codecs and are always there; then libraries that can start here. */
 enum { LISTED = 6, MOST_CARRIERS = 16 };
 static const char *carriers[MOST_CARRIERS] = {
     "shm", "ring_tcp", "replicated", "ps_cpu", "ps_cpu comm.codec_back=yes", "hierarchical"};
@@ -69,7 +69,8 @@ static bool carries(const char *carrier, const char *codec)
 /* Whether an all-reduce adds the messages up. */
 static bool sums(const char *carrier, const char *codec)
 {
-    return has_rounds(codec) && strcmp(carrier, "shm") != 0 && strcmp(carrier, "replicated") != 0;
+    return has_rounds(codec) && strcmp(carrier, "shm") != 0 && strcmp(carrier, "replicated") != 0 &&
+           strncmp(carrier, "hierarchical", strlen("hierarchical")) != 0;
 }
 
 /* ---- books --------------------------------------------------------------------------------- */
@@ -322,13 +323,16 @@ static void test_lossless(void **state)
 static void test_servers(void **state)
 {
     static const char *const codecs[] = {"topk comm.codec_ratio=0.1 comm.codec_start_step=5",
-                                         "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 "
-                                         "comm.codec_warmup_steps=6 optimizer.momentum=0",
+                                         ("topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 "
+                                          "comm.codec_warmup_steps=6 optimizer.momentum=0"),
                                          "int8 comm.codec_rounding=stochastic comm.bucket=388",
-                                         "onebit optimizer.clip_norm=0.05"};
+                                         "onebit optimizer.clip_norm=0.05",
+                                         "powersgd comm.bucket=4000"};
     for (int i = 0; i < PART_OF(codecs, 2); i++) {
         struct command with;
         char settings[256];
+        if (sums(*state, codecs[i]) || !carries(*state, codecs[i]))
+            continue;
         snprintf(settings, sizeof settings, "run.workers=3 comm.codec=%s comm.name=shm", codecs[i]);
         const json_t *without = reference(settings);
         snprintf(settings, sizeof settings,
@@ -351,7 +355,7 @@ static void test_machines(void **state)
 {
     static const char *const codecs[] = {
         "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 optimizer.momentum=0", "onebit",
-        "topk comm.codec_ratio=1"};
+        "topk comm.codec_ratio=1", "powersgd comm.codec_rank=1"};
     const char *places = *state;
     struct command with, without;
     char settings[256];
@@ -661,14 +665,14 @@ TEST(test_other_places)
 TEST(test_refusals)
 {
     static const struct {
-        const char *settings, *words[5];
+        const char *settings, *words[6];
     } refusals[] = {
         {"comm.codec=topk comm.name=gossip",
          {"comm 'gossip' carries no codec, and comm.codec = topk",
           "carries codecs:", " replicated ring_tcp shm", NULL}},
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
-          "carries these:", " replicated ring_tcp ", " shm\n", NULL}},
+          "carries these:", " hierarchical ", " replicated ring_tcp ", " shm\n", NULL}},
         {"comm.codec=topk comm.name=fault",
          {"comm 'fault' carries no codec whose messages cannot be added, and comm.codec = topk",
           "carries these:", "hierarchical ", " shm\n", NULL}},
@@ -811,5 +815,9 @@ int main(void)
              (void *)"topk comm.codec_momentum=0.9 optimizer.momentum=0 comm.bucket=1000 "
                      "comm.name=hierarchical comm.hosts=2+1 comm.interface=lo",
              "hierarchical: saved and continued");
+    add_case(test_goes_on,
+             (void *)"powersgd comm.bucket=1000 comm.name=hierarchical comm.hosts=2+1 "
+                     "comm.interface=lo",
+             "hierarchical, powersgd: saved and continued");
     return test_main(faults_setup, sandbox_teardown);
 }

@@ -325,10 +325,10 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
     int64_t began_ns = host->now_ns();
     if (call->n == 0)
         return DPB_OK;
-    dpb_status status = call->kind == SHIM_GATHER
-                            ? shim_gather(gloo->shim, call->gathered, gloo->stride_bytes,
-                                          bytes_of(call), why)
-                            : shim_make(gloo->shim, call->prepared, why);
+    dpb_status status =
+        call->kind == SHIM_GATHER
+            ? shim_gather(gloo->shim, call->gathered, gloo->stride_bytes, bytes_of(call), why)
+            : shim_make(gloo->shim, call->prepared, why);
     if (status != DPB_OK)
         return host->fail(status, "%s failed (exchange %llu, bucket %llu, %llu bytes): %s",
                           purposes[call->kind], (unsigned long long)comm->step.step,
@@ -553,7 +553,8 @@ static dpb_status message_wait(const struct dpb_strategy *strategy)
     return call < gloo->n_posted ? await_answer(gloo, call) : status_of(gloo);
 }
 
-static const struct dpb_coded_sums_ops by_gloo = {post_message, message_finished, message_wait};
+static const struct dpb_coded_sums_ops summed_by_gloo = {post_message, message_finished,
+                                                         message_wait};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 

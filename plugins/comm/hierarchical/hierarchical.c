@@ -7,6 +7,8 @@
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).
  */
+#include <string.h>
+
 #include "comm/hierarchical/inside_nccl.h"
 #include "comm/hierarchical/inside_shm.h"
 #include "dpbench/plugin.h"
@@ -253,7 +255,11 @@ static dpb_status hierarchical_state(void *comm_, struct dpb_saved *saved)
     if (!comm->machines)
         return DPB_OK;
     saved->arrays[saved->n++] = dpb_coded_saved_share(&comm->share);
-    return dpb_coded_state(comm->machines, saved);
+    DPB_TRY(dpb_coded_state(comm->machines, saved));
+    for (uint32_t i = 0; i < saved->n; i++)
+        if (strcmp(saved->arrays[i].name, "codec") == 0)
+            saved->arrays[i].common = false; /* of the buckets that this place carries */
+    return DPB_OK;
 }
 
 static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs,
@@ -286,7 +292,8 @@ static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_CODECS,
+    .capabilities =
+        DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
     .name = "hierarchical",
     .version = DPB_VERSION,
     .summary =

@@ -4,7 +4,8 @@
  * Place `bucket` mod n_shares carries a whole bucket across, because a message holds a whole
  * bucket. To the codec's carrier (coded.h) each machine is a worker, whose gradients are the
  * machine's sum. A ring of places, one of each machine, carries the messages (gather.h). Each
- * place decodes all messages, in the order of the machines, into its own gradients.
+ * place decodes all messages, in the order of the machines, into its own gradients. With a codec of
+ * two rounds it does so twice: the sum of the first messages answers with the second one.
  *
  * All workers have a residual and its hooks, including workers that carry nothing.
  */
@@ -23,6 +24,7 @@ struct over_coded {
     void **gradients;                     /* by machine: the own arena */
     char name[32];                        /* of the ring */
     uint32_t place, n_shares;
+    uint64_t answered; /* of two rounds: buckets of this exchange in the second one or behind */
 };
 
 static struct over_coded *over_of(struct dpb_sums *sums)
@@ -91,30 +93,61 @@ static bool carries(const struct over_coded *over, uint64_t bucket)
     return bucket % over->n_shares == over->place;
 }
 
+static void encode(struct over_coded *over, uint64_t bucket, uint32_t round)
+{
+    dpb_coded_encode(over->machines, bucket, round);
+    dpb_gather_post(over->gather, bucket);
+}
+
 static void over_coded_post(struct dpb_sums *sums, uint64_t begin, uint64_t n)
 {
     struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->posted++;
     (void)begin; /* the share is the bucket, or nothing */
     (void)n;
-    if (!carries(over, bucket))
-        return;
-    dpb_coded_encode(over->machines, bucket, 0);
-    dpb_gather_post(over->gather, bucket);
+    if (carries(over, bucket))
+        encode(over, bucket, 0);
 }
 
-/* Decodes one bucket a call, once its messages are here: others' messages are to move meanwhile. */
+/* Whether the round under way of the bucket is through. */
+static bool is_here(const struct over_coded *over, uint64_t bucket)
+{
+    return !carries(over, bucket) || dpb_gather_finished(over->gather, bucket);
+}
+
+static bool answer(struct over_coded *over)
+{
+    const uint64_t bucket = over->answered;
+    if (bucket == over->sums.posted || !is_here(over, bucket) ||
+        dpb_coded_status(over->machines) != DPB_OK)
+        return false;
+    if (carries(over, bucket)) {
+        dpb_coded_decode(over->machines, bucket, 0);
+        encode(over, bucket, 1);
+    }
+    over->answered++;
+    return true;
+}
+
+/* Decodes one bucket of each round a call, once its messages are here: others' messages are to move
+ * meanwhile. */
 static dpb_status over_coded_move(struct dpb_sums *sums, int64_t until_ns, bool *moved)
 {
     struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->finished;
+    const uint32_t last_round = dpb_coded_rounds(over->machines->args.codec) - 1;
     DPB_TRY(dpb_gather_move(over->gather, until_ns, moved));
-    if (bucket == sums->posted ||
-        (carries(over, bucket) && !dpb_gather_finished(over->gather, bucket)))
+    if (dpb_sums_idle(sums))
+        return dpb_coded_status(over->machines);
+    if (last_round > 0)
+        *moved = answer(over) || *moved;
+    if (bucket == (last_round > 0 ? over->answered : sums->posted) || !is_here(over, bucket))
         return dpb_coded_status(over->machines);
     if (carries(over, bucket))
-        dpb_coded_decode(over->machines, bucket, 0);
+        dpb_coded_decode(over->machines, bucket, last_round);
     sums->finished++;
+    if (sums->finished == over->machines->arenas.n_buckets)
+        over->answered = 0;
     *moved = true;
     return dpb_coded_status(over->machines);
 }

@@ -87,10 +87,16 @@ static uint64_t count_state(const struct dpb_codec *codec, const struct dpb_layo
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* Banks of each worker's messages; exchanges take the banks in turn. */
-static uint32_t banks(enum dpb_coded_way way)
+/* Whether each of two rounds is an exchange of its own (gather.h): they take the two banks. */
+static bool rounds_take_banks(const struct dpb_codec *codec, enum dpb_coded_way way)
 {
-    return way == DPB_CODED_SUMMED ? 1 : 2;
+    return way == DPB_CODED_GATHERED && codec->ops->finish;
+}
+
+/* Banks of each worker's messages; exchanges of all rounds take the banks in turn. */
+static uint32_t banks(const struct dpb_codec *codec, enum dpb_coded_way way)
+{
+    return way == DPB_CODED_SUMMED || rounds_take_banks(codec, way) ? 1 : 2;
 }
 
 void dpb_coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
@@ -106,10 +112,13 @@ void dpb_coded_contract(const struct dpb_comm_args *args, struct dpb_contract *c
 
 /* The bytes of a slot of each round: 0 for a round that the codec lacks. */
 static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                       uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
+                       uint64_t bucket_elements, enum dpb_coded_way way,
+                       uint64_t slot_bytes[DPB_CODEC_ROUNDS])
 {
     for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++)
-        slot_bytes[round] = round < dpb_coded_rounds(codec)
+        slot_bytes[round] = rounds_take_banks(codec, way)
+                                ? dpb_coded_longest_slot_bytes(codec, layout, bucket_elements)
+                            : round < dpb_coded_rounds(codec)
                                 ? dpb_coded_slot_bytes(codec, layout, bucket_elements, round)
                                 : 0;
 }
@@ -121,8 +130,8 @@ static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dp
                        : way == DPB_CODED_GATHERED ? args->n_workers
                                                    : 1;
     uint64_t bytes[DPB_CODEC_ROUNDS];
-    find_slots(args->codec, layout, bucket_elements, bytes);
-    return n * banks(way) * dpb_strategy_count_buckets(layout, bucket_elements) *
+    find_slots(args->codec, layout, bucket_elements, way, bytes);
+    return n * banks(args->codec, way) * dpb_strategy_count_buckets(layout, bucket_elements) *
            (bytes[0] + bytes[1]);
 }
 
@@ -163,7 +172,7 @@ dpb_status dpb_coded_plan(struct dpb_strategy *strategy, const struct dpb_layout
                                     "have 2^32 - 1 elements",
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
     coded->way = way;
-    find_slots(args->codec, layout, want->bucket_elements, coded->slot_bytes);
+    find_slots(args->codec, layout, want->bucket_elements, way, coded->slot_bytes);
     const uint64_t bytes = messages_bytes(args, layout, want->bucket_elements, way);
     if (coded->place) {
         want->inbox = DPB_MEMORY_SHARED;
@@ -367,7 +376,7 @@ struct dpb_coded_message *dpb_coded_message(const struct dpb_strategy *strategy,
 {
     const struct dpb_coded *coded = dpb_coded_of(strategy);
     const uint64_t worker = coded->way == DPB_CODED_GATHERED ? rank : 0;
-    const uint32_t n_banks = banks(coded->way);
+    const uint32_t n_banks = banks(strategy->args.codec, coded->way);
     const uint64_t bank = worker * n_banks + strategy->signals.exchange % n_banks;
     const uint64_t *bytes = coded->slot_bytes, n = strategy->arenas.n_buckets;
     const uint64_t first = slot < n ? slot : n, second = slot - first;
@@ -432,9 +441,8 @@ static dpb_status add_plain(const struct dpb_strategy *strategy, const struct dp
 uint64_t dpb_coded_most_bytes(const struct dpb_strategy *strategy, uint64_t bucket, uint32_t round)
 {
     const struct dpb_codec *codec = strategy->args.codec;
-    const struct dpb_codec_part part =
-        dpb_coded_part_of(strategy, strategy->args.rank, bucket, round,
-                          (uint64_t)dpb_coded_of(strategy)->steps);
+    const struct dpb_codec_part part = dpb_coded_part_of(
+        strategy, strategy->args.rank, bucket, round, (uint64_t)dpb_coded_of(strategy)->steps);
     if (dpb_coded_is_plain(strategy, part.step))
         return dpb_coded_elements_of_round(strategy, &part) * sizeof(float);
     return codec->ops->bytes ? codec->ops->bytes(codec->options, &part)

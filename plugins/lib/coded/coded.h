@@ -33,7 +33,7 @@
 
 /* Where messages lie. */
 enum dpb_coded_way {
-    DPB_CODED_GATHERED, /* all workers' messages in the scratch of each worker */
+    DPB_CODED_GATHERED, /* all workers' messages in the scratch of each worker: gather.h's slots */
     DPB_CODED_SHARED,   /* each worker's in its own scratch (on a device: inbox), for all to read */
     DPB_CODED_SUMMED    /* the own messages in the own scratch, where sums replace messages */
 };

@@ -1,6 +1,7 @@
 /*
  * gather.h - all-gather of messages around a ring, over a mesh with links to the two neighbours.
- * The messages are those of a codec of one round (coded.h) or of a reduction (reduce.h).
+ * The messages are those of a codec (coded.h), each round an exchange, or of a reduction
+ * (reduce.h).
  *
  * An exchange of a bucket begins when its members have posted their messages: once or several times
  * a step, on all members equally often. Each member sends its own message to the next member, and
@@ -37,7 +38,7 @@ static inline uint64_t dpb_gather_slot(uint64_t n_buckets, uint32_t rank, uint64
     return ((uint64_t)rank * DPB_GATHER_BANKS + exchange % DPB_GATHER_BANKS) * n_buckets + bucket;
 }
 
-/* The slots of a codec of one round, DPB_CODED_GATHERED. */
+/* The slots of a codec, DPB_CODED_GATHERED. */
 static inline struct dpb_gather_slots dpb_gather_coded_slots(const struct dpb_strategy *strategy)
 {
     uint64_t bytes;
