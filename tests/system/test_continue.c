@@ -191,6 +191,14 @@ static const struct setup gpu_setups[] = {
      "comm.name=replicated comm.codec=powersgd comm.bucket=1kB run.workers=2 device.name=cuda "
      "device.tuning=no device.ids=0,1",
      false},
+    {"topk by NCCL",
+     "comm.name=nccl comm.host_ids=rank comm.codec=topk comm.codec_momentum=0.9 "
+     "optimizer.momentum=0 run.workers=2 device.name=cuda device.tuning=no device.ids=0,0",
+     false},
+    {"powersgd by NCCL",
+     "comm.name=nccl comm.host_ids=rank comm.codec=powersgd comm.bucket=1kB run.workers=3 "
+     "device.name=cuda device.tuning=no device.ids=0,0,0",
+     false},
     {"nccl, one step late",
      "comm.name=nccl comm.host_ids=rank comm.late=1 run.workers=2 run.accumulate=2 "
      "device.name=cuda device.tuning=no device.ids=0,0",

@@ -26,6 +26,10 @@
  * ncclBroadcast do the same. If updates need norms of whole tensors, they wait for the last sum.
  * Then ncclAllGather gives all workers the sums of squares of each, a few numbers a tensor.
  *
+ * With a codec every bucket is a launch, too, and its messages are exchanged in place of gradients
+ * (messages.h), m bytes a worker: W (W - 1) m in all by ncclAllGather, of a codec of two rounds
+ * 2 (W - 1) m by ncclAllReduce. Nothing is captured then: encoding depends on the step.
+ *
  * All of NCCL's algorithms make a sum once and send it on, so replicas are equal bit for bit.
  *
  * Fences are events and the stream's order: a range is reduced after backward's event, NCCL reads
@@ -39,6 +43,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/nccl/messages.h"
 #include "lib/nccl/communicator.h"
 #include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
@@ -83,9 +88,10 @@ enum { MOST_BUCKETS = 65536 /* events exist for each */ };
  * events; a step's are read before the next launch.
  */
 
-/* Neighbouring buckets that are reduced and updated together (with shards always one bucket), and
- * its events, in order. RESUMED is for norms with shards only, GATHERED for shards only. */
-enum mark { BEGUN, REDUCED, RESUMED, UPDATED, GATHERED, MARKS };
+/* Neighbouring buckets that are reduced and updated together (with shards or a codec always one
+ * bucket), and its events, in order. Those of messages are for codecs only, RESUMED for norms with
+ * shards, GATHERED for shards. */
+enum mark { BEGUN, MESSAGES, REDUCED = MESSAGES + MESSAGES_MARKS, RESUMED, UPDATED, GATHERED, MARKS };
 
 struct launch {
     uint64_t first, n;
@@ -119,7 +125,7 @@ struct nccl {
     const struct dpb_queue_ops *queues;
     struct dpb_communicator communicator;
     struct dpb_queue *queue, *idle;
-    struct exchange exchanges[2];
+    struct exchange exchanges[MESSAGES_BANKS];
     uint64_t n_exchanges;
     uint64_t held, n_held;   /* buckets that are not launched yet: first, number */
     struct dpb_event *event; /* behind it these buckets are final */
@@ -151,6 +157,11 @@ static struct dpb_range launch_owned(const struct nccl *nccl, const struct launc
     return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
 }
 
+static const struct dpb_codec *codec_of(const struct nccl *nccl)
+{
+    return nccl->strategy.args.codec;
+}
+
 /* A wait with `purpose`, for messages. */
 static struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exchange,
                                    const struct launch *launch, const char *purpose)
@@ -169,15 +180,56 @@ static enum mark last_mark(const struct nccl *nccl)
     return nccl->sharded ? GATHERED : UPDATED;
 }
 
+/* *ns: NULL, or the span's length is added. */
 static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
                               const struct launch *launch, enum mark from, enum mark to,
-                              dpb_phase phase)
+                              dpb_phase phase, int64_t *ns)
 {
     int64_t begin_ns, end_ns;
     DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
     DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[to], &end_ns));
     host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
+    if (ns)
+        *ns += end_ns - begin_ns;
     return DPB_OK;
+}
+
+static uint32_t bank_of(const struct nccl *nccl, const struct exchange *exchange)
+{
+    return (uint32_t)(exchange - nccl->exchanges);
+}
+
+/* What follows the all-reduces of two rounds counts to encoding, as on the host. */
+static dpb_status report_messages(const struct nccl *nccl, const struct exchange *exchange,
+                                  const struct launch *launch)
+{
+    const uint32_t rounds = dpb_coded_rounds(codec_of(nccl));
+    int64_t encode_ns = 0, decode_ns = 0;
+    enum mark from = BEGUN;
+    for (uint32_t round = 0; round < rounds; round++) {
+        const enum mark encoded = MESSAGES + 2 * round, brought = encoded + 1;
+        DPB_TRY(report_span(nccl, exchange, launch, from, encoded, DPB_PHASE_REDUCE, &encode_ns));
+        DPB_TRY(report_span(nccl, exchange, launch, encoded, brought, DPB_PHASE_TRANSFER, NULL));
+        from = brought;
+    }
+    DPB_TRY(report_span(nccl, exchange, launch, from, REDUCED, DPB_PHASE_REDUCE,
+                        rounds == 1 ? &decode_ns : &encode_ns));
+    return messages_report(&nccl->strategy, bank_of(nccl, exchange), launch->first, encode_ns,
+                           decode_ns);
+}
+
+static dpb_status report_launch(const struct nccl *nccl, const struct exchange *exchange,
+                                const struct launch *launch)
+{
+    DPB_TRY(codec_of(nccl)
+                ? report_messages(nccl, exchange, launch)
+                : report_span(nccl, exchange, launch, BEGUN, REDUCED, DPB_PHASE_TRANSFER, NULL));
+    if (nccl->strategy.arenas.optimizer)
+        DPB_TRY(report_span(nccl, exchange, launch, nccl->by_norms ? RESUMED : REDUCED, UPDATED,
+                            DPB_PHASE_UPDATE, NULL));
+    return nccl->sharded
+               ? report_span(nccl, exchange, launch, UPDATED, GATHERED, DPB_PHASE_TRANSFER, NULL)
+               : DPB_OK;
 }
 
 /* Counts the launches that are through; after the last one, reports all spans. */
@@ -192,15 +244,8 @@ static dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchan
     if (exchange->reported || !exchange->ended || exchange->n_through < work->n_launches ||
         !host->event->poll(work->done) || !host->event->poll(exchange->origin))
         return DPB_OK;
-    for (uint64_t i = 0; i < work->n_launches; i++) {
-        const struct launch *launch = &work->launches[i];
-        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, REDUCED, DPB_PHASE_TRANSFER));
-        if (nccl->strategy.arenas.optimizer)
-            DPB_TRY(report_span(nccl, exchange, launch, nccl->by_norms ? RESUMED : REDUCED, UPDATED,
-                                DPB_PHASE_UPDATE));
-        if (nccl->sharded)
-            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, GATHERED, DPB_PHASE_TRANSFER));
-    }
+    for (uint64_t i = 0; i < work->n_launches; i++)
+        DPB_TRY(report_launch(nccl, exchange, &work->launches[i]));
     exchange->reported = true;
     return DPB_OK;
 }
@@ -216,6 +261,8 @@ static const char *purpose_of(const struct nccl *nccl, const struct launch *laun
         return "NCCL's all-gather of sums of squares";
     if (*updates)
         return "the update by the GPU";
+    if (codec_of(nccl))
+        return "a codec's messages by NCCL";
     if (!sharded)
         return "NCCL's all-reduce";
     return reduced ? "NCCL's all-gather" : "NCCL's reduce-scatter";
@@ -270,7 +317,8 @@ static dpb_status work_open(const struct nccl *nccl, struct work *work)
     DPB_TRY(nccl->queues->new_event(device, &work->done));
     for (uint64_t b = 0; b < n_buckets; b++)
         for (int mark = 0; mark < MARKS; mark++)
-            DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
+            if (codec_of(nccl) || mark < MESSAGES || mark >= REDUCED)
+                DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
     return DPB_OK;
 }
 
@@ -346,8 +394,12 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                                              comm->arenas.layout.gradient_type,
                                              range.end - range.begin};
     const struct dpb_wait what = launch_wait(nccl, exchange, launch,
-                                             nccl->sharded ? "NCCL to launch a reduce-scatter"
-                                                           : "NCCL to launch an all-reduce");
+                                             codec_of(nccl)  ? "NCCL to launch an exchange"
+                                             : nccl->sharded ? "NCCL to launch a reduce-scatter"
+                                                             : "NCCL to launch an all-reduce");
+    if (codec_of(nccl))
+        return messages_exchange(comm, &nccl->communicator, bank_of(nccl, exchange), launch->first,
+                                 &launch->marks[MESSAGES], &what);
     if (nccl->sharded)
         return communicator_reduce_slices(&nccl->communicator, nccl->queue, &gradients,
                                           comm->args.n_workers, &what);
@@ -359,10 +411,17 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
 {
     const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_owned(nccl, launch);
-    return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
-                                   dpb_strategy_own_weights(comm, range.begin),
-                                   dpb_strategy_own_gradients(comm, range.begin), launch->first,
-                                   nccl->capturing ? NULL : &exchange->step);
+    DPB_TRY(host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
+                                    dpb_strategy_own_weights(comm, range.begin),
+                                    dpb_strategy_own_gradients(comm, range.begin), launch->first,
+                                    nccl->capturing ? NULL : &exchange->step));
+    if (!codec_of(nccl))
+        return DPB_OK;
+    const struct dpb_range spent = dpb_coded_spent(
+        comm, launch->first, (struct dpb_range){0, range.end - range.begin});
+    float *gradients = dpb_strategy_own_gradients(comm, spent.begin);
+    return nccl->queues->clear(nccl->queue, gradients,
+                               (spent.end - spent.begin) * sizeof *gradients);
 }
 
 /* With shards: the new weights, for which peers' backward has no use any more. */
@@ -458,7 +517,7 @@ static void end_exchange(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
     const struct dpb_arenas *arenas = &nccl->strategy.arenas;
-    for (uint64_t b = 0; b < arenas->n_buckets; b++)
+    for (uint64_t b = 0; b < arenas->n_buckets && !codec_of(nccl); b++)
         dpb_slices_count_all_reduce(&nccl->strategy, b,
                                     nccl->sharded ? arenas->layout.weight_type
                                                   : arenas->layout.gradient_type);
@@ -472,8 +531,9 @@ static void end_exchange(struct nccl *nccl)
 static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
                                  bool *captures)
 {
-    const char *why =
-        given->capture == CAPTURE_OFF ? "comm.capture = off" : args->device->no_capture;
+    const char *why = given->capture == CAPTURE_OFF ? "comm.capture = off"
+                      : args->codec                 ? "a codec encodes anew in each step"
+                                                    : args->device->no_capture;
     *captures = !why;
     if (why && given->capture == CAPTURE_ON)
         return host->fail(DPB_UNSUPPORTED,
@@ -511,6 +571,9 @@ static void nccl_memory(const void *options, const struct dpb_comm_args *args,
     const bool sharded = dpb_shard_wanted(args, given->shard);
     dpb_shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
                      memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_APART, memory);
+    if (args->codec)
+        memory->device_bytes += messages_bytes(args, layout, bucket_elements);
 }
 
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -529,13 +592,19 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     nccl->sharded = dpb_shard_wanted(args, given->shard);
     nccl->by_norms = nccl->sharded && args->whole;
     nccl->queues = args->device->ops;
-    *comm = nccl;
-    return DPB_OK;
+    const dpb_status status = args->codec ? messages_attach(&nccl->strategy) : DPB_OK;
+    if (status == DPB_OK)
+        *comm = nccl;
+    else
+        dpb_strategy_close(nccl);
+    return status;
 }
+
+static const struct dpb_comm_ops coded_ops;
 
 static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    const struct nccl *nccl = comm;
+    struct nccl *nccl = comm;
     want->bucket_elements =
         planned_bucket(&nccl->strategy.args, nccl->sharded, want->bucket_elements);
     uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
@@ -550,6 +619,10 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
                           dpb_dtype_name(layout->gradient_type));
     want->captures = nccl->captures;
     DPB_TRY(dpb_strategy_plan_own(comm, layout, want));
+    if (codec_of(nccl)) {
+        want->ops = &coded_ops;
+        return dpb_coded_plan(&nccl->strategy, layout, DPB_CODED_APART, want);
+    }
     return nccl->sharded ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want) : DPB_OK;
 }
 
@@ -585,6 +658,8 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[1]));
     DPB_TRY(make_capture(nccl));
     DPB_TRY(make_squares(nccl));
+    if (codec_of(nccl))
+        DPB_TRY(messages_bind(&nccl->strategy, nccl->queue));
     const struct dpb_nccl_group all = {.name = "workers",
                                        .rank = nccl->strategy.args.rank,
                                        .n_ranks = nccl->strategy.args.n_workers};
@@ -596,6 +671,8 @@ static dpb_status nccl_begin(void *comm, const struct dpb_step *step)
     struct nccl *nccl = comm;
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, exchange_settle(nccl, previous(nccl))));
+    if (codec_of(nccl))
+        DPB_TRY(nccl->strategy.client->begin(&nccl->strategy));
     nccl->n_exchanges++;
     nccl->held = nccl->n_held = 0;
     struct exchange *exchange = current(nccl);
@@ -613,8 +690,8 @@ static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *even
     struct nccl *nccl = comm;
     DPB_TRY(nccl->status);
     /* Buckets that are final by one event share a launch: when the next bucket will be final is not
-     * known, and all ranks must launch the same ranges. Slices are of one bucket. */
-    if (nccl->n_held > 0 && (event != nccl->event || nccl->sharded))
+     * known, and all ranks must launch the same ranges. Slices and messages are of one bucket. */
+    if (nccl->n_held > 0 && (event != nccl->event || nccl->sharded || codec_of(nccl)))
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;
     nccl->held = nccl->n_held == 0 ? bucket : nccl->held;
@@ -732,11 +809,29 @@ static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
                                              .capture = nccl_capture,
                                              .replay = nccl_replay};
 
+/* The proof by the books has other exchanges, and is for codecs alone. */
+static const struct dpb_comm_ops coded_ops = {.needs = nccl_needs,
+                                              .memory = nccl_memory,
+                                              .open = nccl_open,
+                                              .plan = nccl_plan,
+                                              .bind = nccl_bind,
+                                              .load = dpb_strategy_load,
+                                              .begin = nccl_begin,
+                                              .ready = nccl_ready,
+                                              .progress = nccl_progress,
+                                              .end = nccl_end,
+                                              .publish = dpb_strategy_publish,
+                                              DPB_CODED_HOOKS,
+                                              .close = nccl_close,
+                                              .capture = nccl_capture,
+                                              .replay = nccl_replay};
+
 /* ---- plugin -------------------------------------------------------------------------------- */
 
 static struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_WHOLE_SHARDS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE |
+                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
     .name = "nccl",
     .version = DPB_VERSION,
     .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",

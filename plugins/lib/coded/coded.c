@@ -123,12 +123,17 @@ static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *l
                                 : 0;
 }
 
+/* Whether sums replace messages. */
+static bool sums_in_place(enum dpb_coded_way way)
+{
+    return way == DPB_CODED_SUMMED || way == DPB_CODED_APART;
+}
+
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                                uint64_t bucket_elements, enum dpb_coded_way way)
 {
-    const uint64_t n = args->role == DPB_SERVER    ? 0
-                       : way == DPB_CODED_GATHERED ? args->n_workers
-                                                   : 1;
+    const bool has_none = args->role == DPB_SERVER || way == DPB_CODED_APART;
+    const uint64_t n = has_none ? 0 : way == DPB_CODED_GATHERED ? args->n_workers : 1;
     uint64_t bytes[DPB_CODEC_ROUNDS];
     find_slots(args->codec, layout, bucket_elements, way, bytes);
     return n * banks(args->codec, way) * dpb_strategy_count_buckets(layout, bucket_elements) *
@@ -155,9 +160,8 @@ void dpb_coded_memory(const struct dpb_comm_args *args, const struct dpb_layout 
     if (!args->codec->ops->finish)
         return;
     memory->beside_bytes +=
-        (way == DPB_CODED_SUMMED
-             ? 0
-             : dpb_coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
+        (sums_in_place(way) ? 0
+                            : dpb_coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
         count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
@@ -174,7 +178,9 @@ dpb_status dpb_coded_plan(struct dpb_strategy *strategy, const struct dpb_layout
     coded->way = way;
     find_slots(args->codec, layout, want->bucket_elements, way, coded->slot_bytes);
     const uint64_t bytes = messages_bytes(args, layout, want->bucket_elements, way);
-    if (coded->place) {
+    if (way == DPB_CODED_APART) {
+        coded->at = 0;
+    } else if (coded->place) {
         want->inbox = DPB_MEMORY_SHARED;
         want->inbox_bytes = bytes;
     } else {
@@ -226,7 +232,7 @@ static dpb_status bind_rounds(struct dpb_strategy *strategy)
 {
     struct dpb_coded *coded = dpb_coded_of(strategy);
     const struct dpb_arenas *arenas = &strategy->arenas;
-    if (coded->way != DPB_CODED_SUMMED)
+    if (!sums_in_place(coded->way))
         DPB_TRY(allocate(strategy, "a sum of messages", longest_bytes(strategy), &coded->sum));
     coded->state_at = strategy->host->alloc(state_at_bytes(strategy));
     if (!coded->state_at)

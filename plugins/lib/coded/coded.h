@@ -35,7 +35,8 @@
 enum dpb_coded_way {
     DPB_CODED_GATHERED, /* all workers' messages in the scratch of each worker: gather.h's slots */
     DPB_CODED_SHARED,   /* each worker's in its own scratch (on a device: inbox), for all to read */
-    DPB_CODED_SUMMED    /* the own messages in the own scratch, where sums replace messages */
+    DPB_CODED_SUMMED,   /* the own messages in the own scratch, where sums replace messages */
+    DPB_CODED_APART     /* in memory of the strategy's own; of two rounds as DPB_CODED_SUMMED */
 };
 
 /* The way by all-reduces and all-gathers: all-reduces add up messages of two rounds. */
@@ -183,7 +184,7 @@ struct dpb_coded {
     float *dropped;  /* without feedback: of the bucket at hand; else NULL */
     double steps;    /* since `load` */
     /* For a codec of two rounds: */
-    float *sum; /* NULL with DPB_CODED_SUMMED; else, like `state`, in the memory of `place` */
+    float *sum; /* NULL where sums replace messages; like `state`, in the memory of `place` */
     float *state;
     uint64_t *state_at; /* by bucket: its first element; then their number */
     dpb_status status;

@@ -3,18 +3,17 @@
 
 #include <stdlib.h>
 
-/* Pinned: the device writes this about a bucket under way. */
+/* Pinned. */
 struct told {
     float gradients[DPB_CODED_SAMPLE], residual[DPB_CODED_SAMPLE];
     uint32_t refused;
 };
 
 struct device_coded {
-    struct dpb_coded coded; /* first; on the host it is all */
-    void *room;             /* of the device's encode */
-    void *message;          /* of another worker, where it is decoded */
-    struct told *told;      /* by bucket, in turn */
-    uint64_t *bytes;        /* by bucket: of each worker's message */
+    struct dpb_device_coder coder; /* first */
+    void *message;                 /* of another worker, where it is decoded */
+    struct told *told;             /* by bucket, in turn */
+    uint64_t *bytes;               /* by bucket: of each worker's message */
 };
 
 static struct device_coded *codec_of(const struct dpb_device_strategy *comm)
@@ -22,49 +21,10 @@ static struct device_coded *codec_of(const struct dpb_device_strategy *comm)
     return (struct device_coded *)(void *)comm->base.client;
 }
 
-static struct told *told_of(const struct dpb_device_strategy *comm, uint64_t bucket)
+static struct dpb_device_told told_of(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
-    return &codec_of(comm)->told[bucket % DPB_DEVICE_IN_FLIGHT];
-}
-
-static struct dpb_codec_part part_of(const struct dpb_strategy *base, uint32_t rank,
-                                     uint64_t bucket, uint32_t round)
-{
-    return dpb_coded_part_of(base, rank, bucket, round, (uint64_t)dpb_coded_of(base)->steps);
-}
-
-/* ---- a residual ---------------------------------------------------------------------------- */
-
-static void tell_sample(struct dpb_device_strategy *comm, struct dpb_queue *queue, float *told,
-                        const float *values, const struct dpb_codec_part *part)
-{
-    const struct dpb_range sample = dpb_coded_sample(part);
-    dpb_device_keep(comm, comm->ops->copy(queue, told, values + sample.begin,
-                                          (sample.end - sample.begin) * sizeof *told));
-}
-
-/* The residual that the codec works on: zeros without feedback, where there is none. */
-static float *begin_residual(struct dpb_device_strategy *comm, struct dpb_queue *queue,
-                             const struct dpb_codec_part *part)
-{
-    const struct dpb_coded *kept = &codec_of(comm)->coded;
-    if (!kept->dropped)
-        return kept->residual + part->first;
-    dpb_device_keep(comm, comm->ops->clear(queue, kept->dropped, part->n * sizeof *kept->dropped));
-    return kept->dropped;
-}
-
-/* The codec has written the residual of begin_residual. */
-static void end_residual(struct dpb_device_strategy *comm, struct dpb_queue *queue,
-                         const struct dpb_codec_part *part, uint64_t bucket)
-{
-    const struct dpb_coded *kept = &codec_of(comm)->coded;
-    float *residual = kept->residual + part->first;
-    if (kept->dropped)
-        dpb_device_keep(
-            comm, comm->ops->axpby(queue, DPB_FP32, 1.0, kept->dropped, 1.0, residual, part->n));
-    tell_sample(comm, queue, told_of(comm, bucket)->residual,
-                kept->dropped ? kept->dropped : residual, part);
+    struct told *told = &codec_of(comm)->told[bucket % DPB_DEVICE_IN_FLIGHT];
+    return (struct dpb_device_told){told->gradients, told->residual, &told->refused};
 }
 
 /* ---- messages of a round ------------------------------------------------------------------- */
@@ -78,42 +38,28 @@ static void encode_round(struct dpb_device_strategy *comm, struct dpb_queue *que
                          uint32_t round)
 {
     const struct dpb_strategy *base = &comm->base;
-    const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
+    const struct dpb_codec_part part = dpb_device_coder_part(base, base->args.rank, bucket, round);
     const uint64_t slot = dpb_coded_slot(base, bucket, round);
-    const float *gradients = dpb_strategy_own_gradients(base, part.first);
-    float *residual = begin_residual(comm, queue, &part);
+    const struct dpb_device_told told = told_of(comm, bucket);
     void *message = dpb_coded_message(base, base->args.rank, slot)->content;
-    uint64_t *bytes = &codec_of(comm)->bytes[slot];
-    *bytes = dpb_coded_elements_of_round(base, &part) * sizeof *gradients;
-    dpb_device_keep(comm, dpb_coded_is_plain(base, part.step)
-                              ? comm->ops->copy(queue, message, gradients, *bytes)
-                              : comm->ops->encode(queue, base->args.codec, &part, gradients,
-                                                  residual, message, codec_of(comm)->room, bytes));
-    if (round == 0)
-        tell_sample(comm, queue, told_of(comm, bucket)->gradients, gradients, &part);
-    if (!has_answers(comm))
-        end_residual(comm, queue, &part, bucket);
+    dpb_device_keep(comm, dpb_device_coder_encode(base, queue, &part, &told, message,
+                                                  &codec_of(comm)->bytes[slot]));
 }
 
 static void add_message(struct dpb_device_strategy *comm, struct dpb_queue *queue, uint32_t rank,
                         uint64_t bucket, uint32_t round, float *sum)
 {
     const struct dpb_strategy *base = &comm->base;
-    const struct dpb_codec_part part = part_of(base, rank, bucket, round);
+    const struct dpb_codec_part part = dpb_device_coder_part(base, rank, bucket, round);
     const uint64_t slot = dpb_coded_slot(base, bucket, round), bytes = codec_of(comm)->bytes[slot];
+    const struct dpb_device_told told = told_of(comm, bucket);
     const void *message = dpb_coded_message(base, rank, slot)->content;
-    if (bytes == 0)
-        return;
-    if (rank != base->args.rank) {
+    if (bytes > 0 && rank != base->args.rank) {
         dpb_device_keep(comm, comm->ops->copy(queue, codec_of(comm)->message, message, bytes));
         base->host->count_bytes(bytes);
         message = codec_of(comm)->message;
     }
-    dpb_device_keep(
-        comm, dpb_coded_is_plain(base, part.step)
-                  ? comm->ops->axpby(queue, DPB_FP32, 1.0, message, 1.0, sum, bytes / sizeof *sum)
-                  : comm->ops->decode(queue, base->args.codec, &part, message, sum,
-                                      &told_of(comm, bucket)->refused));
+    dpb_device_keep(comm, dpb_device_coder_add(base, queue, &part, &told, message, bytes, sum));
 }
 
 /* Sums the messages of a round. After the last one the own gradients are the sum. */
@@ -122,7 +68,8 @@ static void take_round(struct dpb_device_strategy *comm, struct dpb_queue *queue
 {
     const struct dpb_strategy *base = &comm->base;
     const struct dpb_codec *codec = base->args.codec;
-    const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
+    const struct dpb_codec_part part = dpb_device_coder_part(base, base->args.rank, bucket, round);
+    const struct dpb_device_told told = told_of(comm, bucket);
     const bool finishes = dpb_coded_finishes(base, &part);
     float *gradients = dpb_strategy_own_gradients(base, part.first);
     float *sum = finishes ? dpb_coded_of(base)->sum : gradients;
@@ -131,13 +78,7 @@ static void take_round(struct dpb_device_strategy *comm, struct dpb_queue *queue
     dpb_device_keep(comm, comm->ops->clear(queue, sum, bytes));
     for (uint32_t rank = 0; rank < base->args.n_workers && comm->status == DPB_OK; rank++)
         add_message(comm, queue, rank, bucket, round, sum);
-    if (!has_answers(comm))
-        return;
-    float *residual = begin_residual(comm, queue, &part);
-    if (finishes)
-        dpb_device_keep(comm, comm->ops->finish(queue, codec, &part, sum, gradients, residual));
-    if (round == 1)
-        end_residual(comm, queue, &part, bucket);
+    dpb_device_keep(comm, dpb_device_coder_finish(base, queue, &part, &told, sum));
 }
 
 static const enum dpb_signal_kind there[DPB_CODEC_ROUNDS] = {DPB_SIGNAL_PUSHED,
@@ -181,7 +122,7 @@ enum { ANSWERS = DPB_DEVICE_PULLS + 1 };
 static void see_messages(const struct dpb_device_strategy *comm, uint64_t bucket)
 {
     dpb_signals_span_late_peer(&comm->base.signals, dpb_strategy_workers(&comm->base), bucket);
-    told_of(comm, bucket)->refused = 0;
+    *told_of(comm, bucket).refused = 0;
 }
 
 static bool answer_due(void *strategy, uint64_t bucket)
@@ -277,39 +218,30 @@ static void report_coding(const struct dpb_device_strategy *comm, uint32_t fligh
                           int64_t ns)
 {
     const struct dpb_strategy *base = &comm->base;
-    const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, 0);
-    const struct dpb_range sample = dpb_coded_sample(&part);
-    const uint64_t n = sample.end - sample.begin;
-    const struct told *told = told_of(comm, bucket);
+    const struct dpb_codec_part part = dpb_device_coder_part(base, base->args.rank, bucket, 0);
+    const struct dpb_device_told told = told_of(comm, bucket);
     struct dpb_coding coding = {0};
     *(flight == DPB_DEVICE_PULLS ? &coding.decode_ns : &coding.encode_ns) = ns;
     if (flight == DPB_DEVICE_PUSHES) {
         coding.elements = part.n;
         coding.message_bytes = codec_of(comm)->bytes[dpb_coded_slot(base, bucket, 0)];
-        coding.gradients = dpb_coded_sum_squares(told->gradients, n);
     } else if (flight == ANSWERS) {
         coding.message_bytes = codec_of(comm)->bytes[dpb_coded_slot(base, bucket, 1)];
     }
-    if (flight == (has_answers(comm) ? DPB_DEVICE_PULLS : DPB_DEVICE_PUSHES))
-        coding.residual = dpb_coded_sum_squares(told->residual, n);
+    dpb_device_coder_read(&part, &told, flight == DPB_DEVICE_PUSHES,
+                          flight == (has_answers(comm) ? DPB_DEVICE_PULLS : DPB_DEVICE_PUSHES),
+                          &coding);
     base->host->coding(&coding);
 }
 
 static void landed(struct dpb_device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns)
 {
-    const struct dpb_strategy *base = &comm->base;
-    const struct told *told = told_of(comm, bucket);
+    const struct dpb_device_told told = told_of(comm, bucket);
     if (flight == DPB_DEVICE_UPDATES)
         return;
     report_coding(comm, flight, bucket, ns);
-    if (flight == DPB_DEVICE_PULLS && told->refused)
-        dpb_device_keep(
-            comm, base->host->fail(
-                      DPB_FAILED,
-                      "codec %s: rank %u sent a message for bucket %llu that this device "
-                      "cannot decode: do all ranks run the same training, with the same options "
-                      "of the codec?",
-                      base->args.codec->name, told->refused - 1, (unsigned long long)bucket));
+    if (flight == DPB_DEVICE_PULLS)
+        dpb_device_keep(comm, dpb_device_coder_check(&comm->base, bucket, &told));
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -320,12 +252,11 @@ static void close(struct dpb_strategy *strategy)
     const struct dpb_device_strategy *comm = (const struct dpb_device_strategy *)(void *)strategy;
     struct device_coded *coded = codec_of(comm);
     if (coded->bytes) {
-        comm->ops->release(comm->device, coded->room);
         comm->ops->release(comm->device, coded->message);
         comm->ops->unpin(comm->device, coded->told);
     }
     free(coded->bytes);
-    dpb_coded_close(strategy);
+    dpb_device_coder_close(strategy);
 }
 
 dpb_status dpb_device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
@@ -349,7 +280,7 @@ dpb_status dpb_device_coded_plan(struct dpb_device_strategy *comm, const struct 
                                  struct dpb_comm_plan *want)
 {
     if (!comm->in_place)
-        codec_of(comm)->coded.place = comm->base.args.device;
+        dpb_coded_of(&comm->base)->place = comm->base.args.device;
     return dpb_coded_plan(&comm->base, layout, DPB_CODED_SHARED, want);
 }
 
@@ -358,14 +289,12 @@ static dpb_status allocate(struct dpb_device_strategy *comm, const struct dpb_ar
     const struct dpb_host *host = comm->base.host;
     const struct dpb_codec *codec = comm->base.args.codec;
     const uint64_t elements = arenas->bucket_elements;
-    const uint64_t room =
-        comm->ops->coding_bytes(codec, dpb_strategy_longest_bucket(&arenas->layout, elements));
     struct device_coded *made = codec_of(comm);
     void *told = NULL;
     made->bytes = calloc(dpb_coded_rounds(codec) * arenas->n_buckets, sizeof *made->bytes);
     if (!made->bytes)
         return host->fail(DPB_NO_MEMORY, "no memory for the codec");
-    DPB_TRY(comm->ops->allocate(comm->device, "room of a codec", room + 1, false, &made->room));
+    DPB_TRY(dpb_device_coder_open(&comm->base, arenas));
     DPB_TRY(comm->ops->allocate(comm->device, "a message",
                                 dpb_coded_longest_slot_bytes(codec, &arenas->layout, elements),
                                 false, &made->message));
@@ -391,6 +320,6 @@ dpb_status dpb_device_coded_bind(struct dpb_device_strategy *comm, const struct 
                               : dpb_device_strategy_bind(comm, arenas, one, flights_of_one,
                                                          sizeof one / sizeof *one));
     comm->landed = landed;
-    codec_of(comm)->coded.queue = comm->back.queue;
+    dpb_coded_of(&comm->base)->queue = comm->back.queue;
     return dpb_coded_bind(&comm->base);
 }

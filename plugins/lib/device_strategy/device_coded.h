@@ -15,7 +15,7 @@
 #ifndef DPB_PLUGINS_LIB_DEVICE_CODED_H
 #define DPB_PLUGINS_LIB_DEVICE_CODED_H
 
-#include "lib/coded/coded.h"
+#include "lib/device_strategy/device_coder.h"
 #include "lib/device_strategy/device_strategy.h"
 
 /* dpb_device_strategy_open; with args->codec also the codec's client. */
