@@ -51,8 +51,8 @@ bool dpb_trial_look(const char *path, char *reason, size_t size)
     else if (!S_ISREG(info.st_mode))
         snprintf(reason, size, "it is no regular file");
     else if (end_of_segments(fd) > (uint64_t)info.st_size)
-        snprintf(reason, size, "it is truncated: its segments need %" PRIu64 " bytes, and it has %"
-                 PRIu64,
+        snprintf(reason, size,
+                 "it is truncated: its segments need %" PRIu64 " bytes, and it has %" PRIu64,
                  end_of_segments(fd), (uint64_t)info.st_size);
     if (fd >= 0)
         close(fd);

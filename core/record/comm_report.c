@@ -90,7 +90,7 @@ static const char *operation_of(const struct maker *maker)
     return dpb_collective_names[maker->experiment->settings.comm_test.operation];
 }
 
-/* As the fields of these names of the point: by the formulas of nccl-tests (doc/PERFORMANCE.md). */
+/* As the fields of these names of the point: docs/measuring.md has the formulas. */
 static void rates_of(double time_us, const struct maker *maker, const struct dpb_comm_point *point,
                      double *algorithm, double *bus)
 {

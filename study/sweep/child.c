@@ -26,8 +26,8 @@ struct running {
     const struct dpb_child *child;
     struct dpb_child_end *end;
     pid_t pid;
-    int in, out, err;   /* in: -1: none; err: -1: this process's own */
-    off_t bytes;        /* of `out` at the last look */
+    int in, out, err; /* in: -1: none; err: -1: this process's own */
+    off_t bytes;      /* of `out` at the last look */
     const struct dpb_signals *held;
     int64_t end_at_ns;  /* SIGTERM then; INT64_MAX: no limit */
     int64_t kill_at_ns; /* SIGKILL then */

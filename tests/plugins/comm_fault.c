@@ -77,8 +77,8 @@ static dpb_status load_inner(const struct options *options, const void **its)
     over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
     averaging.tcp = options->tcp;
     served = (struct ps_cpu_options){.ps = {.tcp = options->tcp}};
-    *its = NULL; /* two have no options */
-    if (strcmp(name, "shm") == 0)
+    *its = NULL; /* Gloo's have defaults */
+    if (strcmp(name, "shm") == 0 || strcmp(name, "replicated") == 0)
         *its = &options->ring.shard;
     else if (strcmp(name, "ring_tcp") == 0)
         *its = &options->ring;
@@ -88,7 +88,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
         *its = &shards_on_all;
     else if (strcmp(name, "hierarchical") == 0)
         *its = &over_tcp;
-    else if (strcmp(name, "replicated") != 0 && strcmp(name, "gloo") != 0)
+    else if (strcmp(name, "gloo") != 0)
         *its = &averaging;
     return DPB_OK;
 }

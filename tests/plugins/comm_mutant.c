@@ -57,30 +57,13 @@ enum mutation {
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {"none",
-                                        "wrong_scale",
-                                        "bucket_left_out",
-                                        "slices_swapped",
-                                        "element_wrong",
-                                        "element_nan",
-                                        "updated_twice",
-                                        "update_skipped",
-                                        "stale_weights",
-                                        "late_weights",
-                                        "decay_dropped",
-                                        "replica_diverges",
-                                        "published",
-                                        "taken_early",
-                                        "need_left_out",
-                                        "met_early",
-                                        "sums_forgotten",
-                                        "slots",
-                                        "squares_lack",
-                                        "forgotten",
-                                        "half_bytes",
-                                        "own_thread",
-                                        "audited",
-                                        NULL};
+static const char *const mutations[] = {
+    "none",           "wrong_scale",  "bucket_left_out", "slices_swapped",
+    "element_wrong",  "element_nan",  "updated_twice",   "update_skipped",
+    "stale_weights",  "late_weights", "decay_dropped",   "replica_diverges",
+    "published",      "taken_early",  "need_left_out",   "met_early",
+    "sums_forgotten", "slots",        "squares_lack",    "forgotten",
+    "half_bytes",     "own_thread",   "audited",         NULL};
 
 struct options {
     int mutation;

@@ -75,7 +75,7 @@ class Page(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"DPBENCH_PLUGIN_PATH": path}):
             said = command.dpbench("help", "matrix", "good")
         self.assertRegex(said.stdout, "(?m)^lrn  .* no ")
-        self.assertIn("no: refused without a note; the first: comm 'good' has no place for learners\n", said.stdout)
+        self.assertIn("no: refused without a note; the first: matrix: optimizer 'lars' needs all mean gradients", said.stdout)
         self.assertEqual(said.returncode, 0)
 
 

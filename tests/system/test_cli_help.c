@@ -92,7 +92,7 @@ TEST(test_answers)
           "L1    its workers read each other's memory\n"}},
         {"help matrix ps_cpu/servers --csv",
          {"strategy,features,verdict,note,settings\n", "ps_cpu/servers,late,yes,,model.name=tiny ",
-          "ps_cpu/servers,clip,not built,no rank has all mean gradients for norms,"}},
+          "ps_cpu/servers,psgd,not built,it carries no codec of two rounds,"}},
         {"help outcome", {"undecided; measuring.md\n"}},
         {"check --help", {"command check: ", "-c FILE.ini ", "SECTION.KEY=VALUE "}},
         {"plugins",

@@ -47,7 +47,7 @@ static void find_carriers(void)
 {
     for (const struct strategy *s = NULL; (s = strategy_after(s));)
         if (strategy_on_host(s) && (s->capabilities & (DPB_COMM_CODECS | DPB_COMM_ROUNDS)) &&
-            !is_listed(s->name))
+            s->synchronous && !is_listed(s->name)) /* the others: test_differences.c */
             carriers[n_carriers++] = s->name;
 }
 

@@ -91,7 +91,15 @@ enum { MOST_BUCKETS = 65536 /* events exist for each */ };
 /* Neighbouring buckets that are reduced and updated together (with shards or a codec always one
  * bucket), and its events, in order. Those of messages are for codecs only, RESUMED for norms with
  * shards, GATHERED for shards. */
-enum mark { BEGUN, MESSAGES, REDUCED = MESSAGES + MESSAGES_MARKS, RESUMED, UPDATED, GATHERED, MARKS };
+enum mark {
+    BEGUN,
+    MESSAGES,
+    REDUCED = MESSAGES + MESSAGES_MARKS,
+    RESUMED,
+    UPDATED,
+    GATHERED,
+    MARKS
+};
 
 struct launch {
     uint64_t first, n;
@@ -417,11 +425,12 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
                                     nccl->capturing ? NULL : &exchange->step));
     if (!codec_of(nccl))
         return DPB_OK;
-    const struct dpb_range spent = dpb_coded_spent(
-        comm, launch->first, (struct dpb_range){0, range.end - range.begin});
-    float *gradients = dpb_strategy_own_gradients(comm, spent.begin);
-    return nccl->queues->clear(nccl->queue, gradients,
-                               (spent.end - spent.begin) * sizeof *gradients);
+    const struct dpb_range spent =
+        dpb_coded_spent(comm, launch->first, (struct dpb_range){0, range.end - range.begin});
+    return spent.end > spent.begin
+               ? nccl->queues->clear(nccl->queue, dpb_strategy_own_gradients(comm, spent.begin),
+                                     (spent.end - spent.begin) * sizeof(float))
+               : DPB_OK;
 }
 
 /* With shards: the new weights, for which peers' backward has no use any more. */

@@ -53,7 +53,7 @@ struct dpb_strategy {
     struct dpb_rank_signals signals;
     struct dpb_pipeline pipeline;
     struct dpb_strategy_client *client; /* NULL: none; set after dpb_strategy_open */
-    dpb_strategy_part part; /* that this rank sums (slices.h); NULL: an even slice */
+    dpb_strategy_part part;             /* that this rank sums (slices.h); NULL: an even slice */
     void *room;       /* for a piece of work, DPB_CHUNK_BYTES; NULL: none was needed */
     uint64_t *needed; /* with weights on need: by the need's number modulo n_buckets; NULL */
     struct dpb_strategy_squares squares; /* squares.h; zeroed: none are exchanged */
