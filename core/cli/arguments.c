@@ -338,7 +338,8 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
 void dpb_arguments_files(const struct dpb_arguments *arguments,
                          struct dpb_named_file files[DPB_ARGUMENTS_FILES])
 {
-    const bool reads = !arguments->resume && strcmp(arguments->file ? arguments->file : "-", "-");
+    const bool reads =
+        !arguments->resume && strcmp(arguments->file ? arguments->file : "-", "-") != 0;
     files[0] = (struct dpb_named_file){"-c", reads ? arguments->file : NULL, false};
     files[1] = (struct dpb_named_file){"--output", arguments->output, true};
     if (arguments->document)

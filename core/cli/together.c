@@ -136,8 +136,8 @@ static void warn_of_copies(void)
     }
 }
 
-/* dpbench binds its ranks. With these OpenMP's library, as soon as a plugin loads it, would bind the
- * process and all that it starts to its first place, often one core. */
+/* dpbench binds its ranks. With these, as soon as a plugin loads it, OpenMP's library would bind
+ * the process and all that it starts to its first place, often one core. */
 static void forget_binding(void)
 {
     static const char *const variables[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",

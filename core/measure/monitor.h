@@ -37,8 +37,8 @@ size_t dpb_monitor_bytes(const struct dpb_settings *settings);
 /* When to look at the machine next, if the next sample is due at `due_ns`. Energy counters wrap
  * around, some within 65 s at 1 kW, so a long interval needs looks in between. */
 int64_t dpb_monitor_look_ns(int64_t now_ns, int64_t due_ns);
-/* When the next sample is due after one that was due at `due_ns` and came at `taken_ns`: on the grid
- * of intervals, and no sooner than half of one later. */
+/* When the next sample is due after one that was due at `due_ns` and came at `taken_ns`: on the
+ * grid of intervals, and no sooner than half of one later. */
 int64_t dpb_monitor_due_ns(int64_t due_ns, int64_t taken_ns, int64_t interval_ns);
 /* Adds a sample. `capacity` is even. */
 void dpb_monitor_add(struct dpb_monitor_series *series, uint64_t capacity,

@@ -45,7 +45,8 @@ struct dpb_pattern_part {
 uint64_t dpb_pattern_check_part(dpb_dtype type, const void *memory,
                                 const struct dpb_pattern_part *part,
                                 const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
-/* The same of a whole arena and all ranks: the number of the n elements that differ from the expected value; *first: the first of them. */
+/* The same of a whole arena and all ranks: the number of the n elements that differ from the
+ * expected value; *first: the first of them. */
 uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
                            const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
 

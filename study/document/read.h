@@ -14,8 +14,8 @@
  * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.
  * *document is @owned. */
 dpb_status dpb_result_read(const char *path, json_t **document);
-/* The same of any document with series (record/series.h): also schema dpbench.comm/1, dpbench.data/1
- * and dpbench.links/1, which DPB_USAGE refuses where they are older and have no series. */
+/* The same of any document with series (record/series.h): also schema dpbench.comm/1,
+ * dpbench.data/1 and dpbench.links/1. DPB_USAGE: an older one without series. */
 dpb_status dpb_measured_read(const char *path, json_t **document);
 /* Whether the document is a run's or a sweep's, which have more than series. */
 bool dpb_result_is(const json_t *document);

@@ -89,6 +89,7 @@ static const struct note {
     const char *words;
 } notes[] = {
     {"works within one machine", SUMS, NULL, true, "its workers read each other's memory"},
+    {"in the memory of one machine", 0, NULL, false, "its differences are in shared memory"},
     {"need each other's gradients", SUMS, NULL, true,
      "each step needs the gradients of all workers"},
     {"need each other's gradients", 0, NULL, false, "only servers outlive a worker"},
@@ -111,6 +112,7 @@ static const struct note {
     {"unknown option 'shard'", 0, NULL, false, "it keeps whole gradients"},
     {"'parameters' is not one of none, optimizer", 0, NULL, false, "its workers keep all weights"},
     {"would fetch all weights twice", 0, NULL, false, "each micro-batch would fetch all weights"},
+    {"take the sums of all buckets", 0, NULL, false, "norms take the sums of all buckets"},
     {"a second arena of weights", 0, NULL, false, "a late exchange has a second arena of weights"},
     {"'gradients' is not one of none, optimizer", 0, NULL, false, "it keeps whole gradients"},
     {"round rings of the host's memory", 0, NULL, false, "its shards go round the host's rings"},

@@ -158,7 +158,7 @@ static void print_label(const char *comma, const char *name, const json_t *value
     fputc('"', out);
 }
 
-/* `{name="value",...}` of a document and of a row's key (NULL: none). @owned; NULL: out of memory. */
+/* `{name="value",...}` of a document and a row's key (NULL: none). @owned; NULL: out of memory. */
 static char *labels_of(const json_t *document, const json_t *key)
 {
     char *text = NULL;

@@ -1,7 +1,7 @@
 /*
- * test_collectives.c - comm_test.operation of `dpbench comm`: every operation of every strategy that
- * has it, checked, with the bandwidths of nccl-tests' formulas; wrong results are found; what is
- * refused.
+ * test_collectives.c - comm_test.operation of `dpbench comm`: every operation of every strategy
+ * that has it, checked, with the bandwidths of nccl-tests' formulas; wrong results are found; what
+ * is refused.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * across.h - meetings of replicas (averaging.h) over several machines: messages (mesh.h) between them,
- * shared memory within each.
+ * across.h - meetings of replicas (averaging.h) over several machines: messages (mesh.h) between
+ * them, shared memory within each.
  *
  * A meeting exchanges *channels*: arrays that the rule adds up. The first is the weights, or c; the
  * next are arrays of the optimizer's state; the last is the model that `publish` asks for. A bucket
@@ -102,8 +102,8 @@ dpb_status dpb_across_publish(struct dpb_across *across);
 bool dpb_across_is_far(const struct dpb_across *across); /* this step; NULL: no */
 dpb_status dpb_across_move(struct dpb_across *across, int64_t until_ns, bool *moved);
 dpb_status dpb_across_update_wait(struct dpb_across *across, uint64_t bucket);
-/* They do nothing in steps that do not meet other machines, but for `tell`. `join` is for steps that
- * do. */
+/* They do nothing in steps that do not meet other machines, but for `tell`. `join` is for steps
+ * that do. */
 bool dpb_across_tell_due(const struct dpb_across *across, uint64_t bucket);
 void dpb_across_tell(struct dpb_across *across, uint64_t bucket, struct dpb_stage_turn *turn);
 bool dpb_across_gather_due(const struct dpb_across *across, uint64_t bucket);

@@ -105,7 +105,7 @@ struct dpb_averaging_rule {
     /* Mean: averages all arrays of the optimizer's state, too. */
     bool average_state;
     /* Mean: returns the one partner of rank self->job.rank, for which it returns this rank; the own
-     * rank: no meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
+     * rank: no meeting. `round` counts meetings since `load`, from 0. NULL: all workers meet. */
     uint32_t (*partner)(const struct dpb_averaging *self, uint64_t round);
     uint64_t seed; /* for `partner` */
     /* Mean of all workers: enqueues, by dpb_averaging_axpby alone, at most 6 operations that round.
