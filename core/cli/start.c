@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -172,6 +173,12 @@ static dpb_status deepen_stack(char **argv)
     return DPB_OK; /* no /proc: what needs it says so */
 }
 
+static bool is_reader_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv)
 {
     fill_closed_streams();
@@ -182,7 +189,9 @@ int dpb_program_main(const struct dpb_program *program, int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     int code = dpb_world_is_rank() ? rank_main(program) : user_main(program, argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && is_reader_gone())
+        return code != 0 ? code : 128 + SIGPIPE; /* as of `| head`: nobody wants more */
+    if (ferror(stdout)) {
         dpb_fail(DPB_IO, "standard output cannot be written: %m");
         code = dpb_exit_code_first(code, dpb_status_exit_code(DPB_IO));
     }

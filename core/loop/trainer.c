@@ -4,6 +4,7 @@
  */
 #include "loop/trainer.h"
 
+#include "base/log.h"
 #include "base/secret.h"
 #include "proof/follow.h"
 #include "exchange/open.h"
@@ -182,8 +183,15 @@ static dpb_status open_course(struct dpb_trainer *trainer)
         if (!trainer->course.gate)
             return DPB_NO_MEMORY;
     }
-    return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch,
-                             experiment->steps_per_epoch, total, &trainer->schedule);
+    DPB_TRY(dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch,
+                              experiment->steps_per_epoch, total, &trainer->schedule));
+    if (dpb_world.rank == 0 && total > 0 && trainer->schedule.warmup_steps >= (double)total)
+        dpb_warn("warmup_only",
+                 "optimizer.warmup_epochs = %g are %.0f steps, and the training has %llu: the rate "
+                 "rises to the end, and no schedule begins",
+                 experiment->settings.optimizer.warmup_epochs, trainer->schedule.warmup_steps,
+                 (unsigned long long)total);
+    return DPB_OK;
 }
 
 /* Rank 0 draws the key: no plugin can distinguish a proof's steps from others by their seals. */

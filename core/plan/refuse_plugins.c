@@ -17,7 +17,7 @@
 
 /* ---- options of plugins that were not chosen ----------------------------------------------- */
 
-enum { NAMES = 256 }; /* bytes of a list for a message; what does not fit is cut */
+enum { NAMES = 512 }; /* bytes of a list for a message; what does not fit is cut */
 
 /* The plugins of the kinds (bits 1 << kind) that `wanted` picks: a blank stands before each name;
  * "" where it picks none. */

@@ -22,7 +22,8 @@
  * With comm.shard = optimizer (shard.h) the owner of a bucket has the optimizer state of the
  * bucket, updates it and gives new weights in place of the sum. On the host the owner writes them
  * into all arenas, as shm does (slices.h), and norms of whole tensors and gradients in slots work,
- * too. On devices the others copy them from the owner's arena, as ps_gpu does.
+ * too. On devices the others copy them from the owner's arena, as ps_gpu does; with norms the model
+ * is then one bucket.
  *
  * With a codec no bucket has an owner: each rank reads, decodes and sums the messages of all others
  * (device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M bytes,
@@ -195,6 +196,10 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
 {
     struct dpb_device_strategy *strategy = comm;
     const int shard = ((const struct replicated *)comm)->shard;
+    /* On devices owners exchange no sums of squares: one of them updates all. */
+    if (shard != DPB_SHARD_NONE && strategy->base.args.whole && !strategy->in_place &&
+        want->bucket_elements < layout->n_elements)
+        want->bucket_elements = layout->n_elements;
     if (shard == DPB_SHARD_GRADIENTS)
         dpb_shard_plan_slots(&strategy->base.args, layout, DPB_SHARD_GRADIENTS, want);
     DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));

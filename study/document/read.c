@@ -1,6 +1,7 @@
 /* read.c - see read.h. */
 #include "study/document/read.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,14 +22,32 @@ static size_t take_unpacked(void *bytes, size_t n, void *file)
     return got < 0 ? (size_t)-1 : (size_t)got;
 }
 
-/* A document of many runs may be packed: FILE.json.gz. */
-static json_t *load(const char *path, json_error_t *error)
+/* Skips the mark of UTF-8, as .ini files may have it. False: the text is UTF-16. */
+static bool skip_mark(gzFile file)
 {
-    gzFile file = dpb_ends_on(path, ".gz") ? gzopen(path, "rb") : NULL;
+    unsigned char first[3] = {0};
+    const int n = gzread(file, first, sizeof first);
+    if (n >= 2 &&
+        ((first[0] == 0xff && first[1] == 0xfe) || (first[0] == 0xfe && first[1] == 0xff)))
+        return false;
+    if (n != 3 || memcmp(first, "\xef\xbb\xbf", 3) != 0)
+        gzrewind(file);
+    return true;
+}
+
+json_t *dpb_document_load(const char *path, json_error_t *error)
+{
+    gzFile file = gzopen(path, "rb"); /* of any file */
+    json_t *read = NULL;
+    *error = (json_error_t){.line = -1};
     if (!file)
-        return json_load_file(path, 0, error);
-    json_t *read = json_load_callback(take_unpacked, file, 0, error);
-    gzclose(file);
+        snprintf(error->text, sizeof error->text, "unable to open %s: %s", path, strerror(errno));
+    else if (!skip_mark(file))
+        snprintf(error->text, sizeof error->text, "it is UTF-16; save it as UTF-8");
+    else
+        read = json_load_callback(take_unpacked, file, JSON_REJECT_DUPLICATES, error);
+    if (file)
+        gzclose(file);
     return read;
 }
 
@@ -40,7 +59,7 @@ static const char measured[] = "dpbench.result/1, dpbench.sweep/1, dpbench.comm/
 static dpb_status read_file(const char *path, const char *schemas, json_t **document)
 {
     json_error_t error;
-    json_t *read = load(path, &error);
+    json_t *read = dpb_document_load(path, &error);
     if (!read)
         return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
                         error.line > 0 ? " (is it a result of dpbench?)" : "");

@@ -135,9 +135,9 @@ static dpb_status read_document(const char *option, const char *path, const char
 {
     json_error_t error;
     const char *schema = strcmp(command, "comm") == 0 ? "dpbench.comm/1" : "dpbench.links/1";
-    *document = json_load_file(path, 0, &error);
+    *document = dpb_document_load(path, &error);
     if (!*document)
-        return dpb_fail(DPB_USAGE, "%s: %s", path, error.text);
+        return dpb_fail(DPB_USAGE, "%s %s: %s", option, path, error.text);
     if (!dpb_json_is(*document, "schema", schema))
         return dpb_fail(DPB_USAGE, "%s: %s takes a document of `dpbench %s --output`, schema %s",
                         path, option, command, schema);
@@ -298,7 +298,8 @@ static bool is_profile(const char *path)
 {
     if (access(path, F_OK) != 0)
         return !strpbrk(path, "./");
-    json_t *document = json_load_file(path, 0, NULL);
+    json_error_t error;
+    json_t *document = dpb_document_load(path, &error);
     const bool is = dpb_json_is(document, "schema", "dpbench.profile/1");
     json_decref(document);
     return is;

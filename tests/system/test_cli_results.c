@@ -39,6 +39,27 @@ TEST(test_report)
     EXPECT_ERROR(2, "report", "which results?");
 }
 
+/* As editors of other systems save them. */
+TEST(test_texts_of_documents)
+{
+    struct command command;
+    char text[65536] = "\xef\xbb\xbf";
+    run(&command, 0, RUN "--output plain.json");
+    FILE *file = fopen("plain.json", "r");
+    assert_non_null(file);
+    const size_t n = fread(text + 3, 1, sizeof text - 4, file);
+    fclose(file);
+    assert_in_range(n, 1000, sizeof text - 5);
+    sandbox_write("marked.json", "%s", text);
+    run(&command, 0, "compare marked.json plain.json");
+    sandbox_write("wide.json", "\xff\xfe{");
+    EXPECT_ERROR(2, "report wide.json", "wide.json: it is UTF-16; save it as UTF-8");
+    sandbox_write("twice.json", "{\"schema\": \"dpbench.result/1\", \"schema\": \"x\"}");
+    EXPECT_ERROR(2, "report twice.json", "twice.json: duplicate object key");
+    EXPECT_ERROR(2, "predict plain.json --comm twice.json",
+                 "--comm twice.json: duplicate object key");
+}
+
 /* The document of a cell that was refused has a reason, and no measurement. */
 TEST(test_report_of_a_refused_run)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -355,11 +356,37 @@ TEST(test_setting_taken_back)
     EXPECT_ERROR(2, "-c back.ini run.wrokers=", "did you mean 'workers'?");
 }
 
+TEST(test_warmup_to_the_end)
+{
+    struct command command;
+    run(&command, 0,
+        RUN "--json optimizer.schedule=cosine optimizer.warmup_epochs=50 run.epochs=1 run.steps=");
+    assert_string_equal(json_text_at(command.json, "warnings.0.code"), "warmup_only");
+    run(&command, 0,
+        RUN "--json optimizer.schedule=cosine optimizer.warmup_epochs=0.5 run.epochs=1 run.steps=");
+    assert_null(strstr(command.out, "warmup_only"));
+}
+
+/* `| head` is no failure to tell of. */
+TEST(test_reader_that_goes_away)
+{
+    char line[PATH_MAX + 128];
+    struct stat info;
+    snprintf(line, sizeof line,
+             "bash -c '%s/dpbench help all 2>err | head -c 1 >out; exit ${PIPESTATUS[0]}'",
+             build_directory());
+    assert_int_equal(WEXITSTATUS(system(line)), 141);
+    assert_int_equal(stat("err", &info), 0);
+    assert_int_equal(info.st_size, 0);
+}
+
 /* What a plugin or a library prints is no part of the document, in any process. */
 TEST(test_loud_plugin)
 {
     static const char *const commands[] = {
-        RUN "model.name=loud --json", RUN "model.name=loud --json sweep.comm.name=shm,replicated",
+        RUN "model.name=loud --json",
+        RUN "model.name=loud --json sweep.comm.name=shm,replicated sweep.repeats=1 "
+            "sweep.retry_disturbed=0",
         "comm " RUN "model.name=loud comm_test.sizes=4KiB --json"};
     struct command command;
     char plugins[PATH_MAX];

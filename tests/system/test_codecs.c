@@ -669,7 +669,7 @@ TEST(test_refusals)
     } refusals[] = {
         {"comm.codec=topk comm.name=gossip",
          {"comm 'gossip' carries no codec, and comm.codec = topk",
-          "carries codecs:", " replicated ring_tcp shm", NULL}},
+          "carries codecs:", " diloco gloo hierarchical local_sgd ", NULL}},
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
           "carries these:", " hierarchical ", " replicated ring_tcp ", " shm\n", NULL}},

@@ -239,8 +239,6 @@ TEST(test_refused)
         {"model.name=lenet", {"the profile is of model 'm'", "'lenet' differs"}},
         {"model.file=", {"which one? give model.file"}},
         {"model.file=none.json", {"none.json"}},
-        {"model.name=lenet model.file= device.profile=",
-         {"which accelerator? give device.profile"}},
         {"device.profile=nobody", {"nobody"}},
         {"device.gpu_direct=yes", {"device.update = accelerator"}},
         {"device.name=reference run.batch=8", {"nothing to compute", "device.name = emulated"}},
