@@ -210,11 +210,13 @@ TEST(test_replicas)
 
 TEST(test_refusals)
 {
+    static const uint32_t one_machine[DPB_SUM_SOURCES + 1];
     struct seat seat;
     int shards = SHARDS_ALL;
     void *comm = NULL;
     open_seat(&seat, "ps_gpu", 0, 2, SHARDS_ALL);
     struct dpb_comm_args args = seat.args;
+    args.machines = one_machine;
     args.n_workers = DPB_SUM_SOURCES + 1;
     assert_int_equal(seat.ops->open(&shards, &args, &comm), DPB_UNSUPPORTED);
     assert_non_null(strstr(said, "65 workers"));
@@ -224,6 +226,7 @@ TEST(test_refusals)
     const struct dpb_averaging_options averaging = {.period = 1, .alpha = 0.01};
     open_seat(&seat, "sma", 0, 2, 0);
     args = seat.args;
+    args.machines = one_machine;
     args.n_workers = DPB_SUM_SOURCES;
     assert_int_equal(seat.ops->open(&averaging, &args, &comm), DPB_UNSUPPORTED);
     assert_non_null(strstr(said, "64 workers"));
