@@ -26,7 +26,7 @@ enum { MOST = 8, FIRST_PORT = 20000 };
 /* Each test has a port, and so has each process that runs this test. */
 static unsigned port_of(unsigned number)
 {
-    return FIRST_PORT + ((unsigned)getpid() * 16 + number) % 40000;
+    return FIRST_PORT + ((unsigned)getpid() * 16 + number) % 20000;
 }
 
 /* One rank's process: the variables of torchrun but LOCAL_WORLD_SIZE, and others, which may be the

@@ -44,8 +44,9 @@ TEST(test_behind_a_checkpoint)
                      rules[i], directory);
         assert_string_equal(json_text_at(command.json, "verification.steps"), "pass");
         dpbench_ends(&command, 60.0, EXIT_VERIFICATION,
-                     ALONE ONE_PERCENT "run.steps=60 comm.from=20 comm.until=60 optimizer.name=%s "
-                                       "checkpoint.load=%s/behind.safetensors",
+                     ALONE ONE_PERCENT
+                     "run.steps=200 comm.from=20 comm.until=200 optimizer.name=%s "
+                     "checkpoint.load=%s/behind.safetensors",
                      rules[i], directory);
         EXPECT_WORDS(rules[i], command.err, "steps check of comm 'mutant_seeded_shm'");
     }

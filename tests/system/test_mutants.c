@@ -199,11 +199,14 @@ static const char *const places[PLACES] = {
     "comm.bucket=1000 run.comm_cores=1",
 };
 
-/* Of one bucket, whose owner is the first worker, the last one makes no weights. */
+/* Of one bucket the first worker is the owner: the last one makes no weights, and the mutant takes
+ * an owner of all for a strategy that gives none. */
 static bool is_void(const struct strategy_form *form, const struct mutant *mutant, int place)
 {
     return form->sharded && strcmp(form->name, "replicated") == 0 &&
-           strstr(places[place], "1GiB") && strstr(mutant->mutation, "replica_diverges");
+           strstr(places[place], "1GiB") &&
+           (strstr(mutant->mutation, "replica_diverges") ||
+            strstr(mutant->mutation, "stale_weights"));
 }
 
 /* `turn`: the numbers of mutant and strategy together. */
