@@ -823,9 +823,10 @@ static dpb_status check_rule(const struct dpb_comm_args *args,
 /* Differences, and what goes to other machines, are in the host's memory. */
 static dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
 {
-    const struct dpb_averaging_options *given = options;
+    const struct dpb_comm_args alone = {
+        .n_workers = 1, .learners = 1, .machines = (const uint32_t[]){0}, .n_machines = 1};
     needs->codec_on_host = needs->on_one_machine = true;
-    return given->outer_late > 0 ? DPB_OK : dpb_device_strategy_needs(options, needs);
+    return rule_of(options, &alone).late ? DPB_OK : dpb_device_strategy_needs(options, needs);
 }
 
 static dpb_status averaging_contract(const void *options, const struct dpb_comm_args *args,

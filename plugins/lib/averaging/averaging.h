@@ -117,7 +117,8 @@ struct dpb_averaging_rule {
     bool late; /* a meeting takes the differences of the meeting before (difference.h) */
 };
 
-/* Returns the strategy's rule with these options. */
+/* Returns the strategy's rule with these options. Before a run is planned, `args` is of one worker
+ * and has neither queue nor tensors. */
 typedef struct dpb_averaging_rule (*dpb_averaging_rule_of)(const void *options,
                                                            const struct dpb_comm_args *args);
 
