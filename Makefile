@@ -197,7 +197,7 @@ clean:
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall deb check check-cuda check-unit check-NAME check-install" \
-		"check-long check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds profiles lint bench bench-gpu bench-deps clean"
+		"check-aarch64 check-long check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds profiles lint bench bench-gpu bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 

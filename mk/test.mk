@@ -100,7 +100,7 @@ $(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
 .PHONY: tests tests-cuda tests-long check check-built check-cuda check-unit check-leaks check-addresses check-threads check-install \
-	check-long mutants asan ubsan asan-ubsan tsan
+	check-foreign check-aarch64 check-long mutants asan ubsan asan-ubsan tsan
 TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
 # Long ones that a pack for a GPU takes along (tests/gpu/list): gpu_first.sh packs.
 PACKED_TESTS := $(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS))
@@ -126,6 +126,12 @@ check-cuda:
 		$(filter $(call needing,stand-in) $(call needing,built),$(TESTS)))
 check-unit: tests
 	$(call run_tests,$(UNIT_TESTS))
+# On a processor that is emulated (tests/aarch64/run).
+FOREIGN_TESTS := $(filter-out $(call needing,native),$(UNIT_TESTS))
+check-foreign: all $(FOREIGN_TESTS) $(TESTS_TAKE)
+	$(call run_tests,$(FOREIGN_TESTS))
+check-aarch64:
+	$(Q)DPB_BUILD=$(BUILD) tests/aarch64/run
 # Under a sanitizer: without oneDNN, then the others.
 SANITIZED  := $(filter-out $(call needing,plain),$(TESTS))
 LEAK_TESTS := $(filter-out $(call needing,cpu),$(filter $(UNIT_TESTS),$(SANITIZED)))

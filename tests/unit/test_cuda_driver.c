@@ -1,3 +1,4 @@
+/* needs: native */
 /*
  * test_cuda_driver.c - what is said of a machine that lacks something for CUDA, with a libcuda.so.1
  * that answers as it is told (tests/fakes). The loader reads LD_LIBRARY_PATH when a process starts:

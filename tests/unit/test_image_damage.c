@@ -1,4 +1,4 @@
-/* needs: jpeg */
+/* needs: jpeg native */
 /*
  * test_image_damage.c - the image_folder data plugin on files and directories that are damaged,
  * hostile or in each other's way: skipped and counted, or refused, always by name.

@@ -1,4 +1,4 @@
-/* needs: jpeg */
+/* needs: jpeg native */
 /*
  * test_image_folder.c - the image_folder data plugin: numbers and labels, pixels against an
  * independent resize in floating point, crops and flips, the same bytes by every way of reading.

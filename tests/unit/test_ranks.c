@@ -1,3 +1,4 @@
+/* needs: native */
 /*
  * test_ranks.c - every strategy with its ranks as threads of one process: their fences are what a
  * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`

@@ -1,3 +1,4 @@
+/* needs: native */
 /* test_traces.c - shared memory of a job is a trace, a neighbour's temporary directory is none. */
 #include "lib/traces.h"
 
