@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "dpbench/host.h"
+#include "links/slow.h"
 #include "record/series.h"
 
 /* The point of the largest messages of a way; NULL: there is none. */
@@ -59,13 +60,16 @@ static double largest_gbit_per_s(const json_t *way)
 
 static void print_network(const json_t *network, FILE *out)
 {
-    fputs("network: TCP from machine to machine, one way at a time; messages answered by a byte\n",
-          out);
+    fputs(
+        "network: TCP from machine to machine, each in one pair at a time; messages answered by a "
+        "byte\n",
+        out);
     dpb_each_item(json_object_get(network, "machines"), i, machine)
         fprintf(out, "  %zu: %s, interface %s\n", i, dpb_json_text(machine, "host", "?"),
                 dpb_json_text(machine, "interface", "?"));
     print_matrix(network, "latency us, to", latency_us, out);
     print_matrix(network, "Gbit/s, to", largest_gbit_per_s, out);
+    dpb_links_slow_print(network, out);
 }
 
 /* ---- the document -------------------------------------------------------------------------- */

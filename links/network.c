@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "links/links_report.h"
 #include "links/network_test.h"
+#include "links/slow.h"
 #include "machine/cores.h"
 #include "record/facts.h"
 #include "record/result.h"
@@ -78,8 +79,11 @@ static int deliver(const struct dpb_experiment *experiment, const struct dpb_arg
                   "network", "launcher", arguments->party ? arguments->party->launcher : "local", //
                   "machines", machines_to_json(experiment, outcome->board),                       //
                   "ways", ways_to_json(experiment, outcome->board));
-    if (document)
+    if (document) {
+        json_t *network = json_object_get(document, "network");
+        json_object_set_new(network, "slow", dpb_links_slow(network));
         dpb_links_series(document);
+    }
     return dpb_measured_deliver(document, outcome->exit_code, arguments, "", "links",
                                 dpb_links_report_print);
 }

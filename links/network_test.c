@@ -3,14 +3,16 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "lib/tcp/tcp_connect.h"
 #include "measure/journal.h"
 #include "world/store.h"
 #include "world/world.h"
 
-/* Others wait for a pair for so many times the time that the pair takes if all goes well. */
+/* Others wait for a round for so many times the time that a pair takes if all goes well. */
 enum { PAIR_PATIENCE = 4 };
 
 static const int64_t longest_message_ns = INT64_C(1000000000);
@@ -25,6 +27,23 @@ static bool has_link_size(const struct dpb_settings *settings)
     return any;
 }
 
+/* An option of TCP, or the choice of it, says that the strategy's link is the one measured. */
+static dpb_status refuse_transport(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const struct dpb_setting *transport = dpb_config_get(experiment->config, "comm", "transport");
+    const bool named = transport && strcmp(transport->value, "tcp") != 0;
+    if (!named &&
+        (dpb_options_find(comm->options, "port") || dpb_options_find(comm->options, "transport")))
+        return DPB_OK;
+    return dpb_config_fail(
+        experiment->config, DPB_UNSUPPORTED, "comm", named ? "transport" : "name",
+        "comm.%s = %s: `dpbench links network` measures pairs over TCP; pairs "
+        "over other transports are not built; take comm.name = ring_tcp, or measure two ranks "
+        "of this strategy by `dpbench comm`",
+        named ? "transport" : "name", named ? transport->value : comm->name);
+}
+
 dpb_status dpb_network_refuse(const struct dpb_experiment *experiment)
 {
     static const char *const unused[] = {
@@ -36,6 +55,7 @@ dpb_status dpb_network_refuse(const struct dpb_experiment *experiment)
                 "comm_test.%s belongs to `dpbench comm`; `dpbench links network` "
                 "takes comm_test.seconds, min_bytes and max_bytes",
                 unused[i]);
+    DPB_TRY(refuse_transport(experiment));
     if (!has_link_size(&experiment->settings))
         return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
                                "no message has comm_test.min_bytes to comm_test.max_bytes: they "
@@ -100,8 +120,8 @@ static dpb_status measure_way(const struct dpb_links_limits *limits, struct dpb_
 
 /* Both ways, by this rank and one of another machine; the lower machine's sends first. After a
  * signal, each end still answers the other, which may not have seen the signal yet. */
-static dpb_status measure_pair(const struct dpb_experiment *experiment, const char *name,
-                               uint32_t machine, uint32_t other)
+static dpb_status measure_pair(const struct dpb_experiment *experiment, uint32_t machine,
+                               uint32_t other)
 {
     const struct dpb_links_limits limits = {.window_ns = experiment->settings.comm_test.seconds_ns /
                                                          DPB_LINKS_WINDOWS,
@@ -109,10 +129,11 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
                                             .max_bytes = experiment->settings.comm_test.max_bytes,
                                             .stopped = interrupted};
     const bool first = machine < other;
-    char text[64];
+    const uint32_t low = first ? machine : other, high = first ? other : machine;
+    char text[64], name[48];
     int fd;
-    snprintf(text, sizeof text, "machines %u and %u", first ? machine : other,
-             first ? other : machine);
+    snprintf(text, sizeof text, "machines %u and %u", low, high);
+    snprintf(name, sizeof name, "machines/%u/%u", low, high);
     DPB_TRY(connect_pair(experiment, name, dpb_network_rank(experiment, other), first, &fd));
     struct dpb_links_line line;
     dpb_status status = dpb_links_line_open(text, fd, &limits, &line);
@@ -131,7 +152,7 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
     return status == DPB_OK && stopped ? DPB_INTERRUPTED : status;
 }
 
-/* Rank 0 says whether the pair begins. */
+/* Rank 0 says whether the round begins. */
 static dpb_status begins(const char *name, bool *more)
 {
     uint8_t answer = !interrupted();
@@ -141,36 +162,35 @@ static dpb_status begins(const char *name, bool *more)
 }
 
 /* Both ways, latency and rates, and the delay of a message beyond its time. */
-static int64_t pair_limit_ns(const struct dpb_settings *settings)
+static int64_t round_limit_ns(const struct dpb_settings *settings)
 {
     return settings->run.timeout_ns +
            PAIR_PATIENCE * 2 * (DPB_LINKS_SIZES + 1) *
                (settings->comm_test.seconds_ns + DPB_LINKS_WINDOWS * longest_message_ns);
 }
 
-/* All ranks end after the same pair: a rank whose pair was interrupted waits for the others. */
-static dpb_status run_pairs(const struct dpb_experiment *experiment)
+/* All ranks end after the same round: a rank whose pair was interrupted waits for the others. */
+static dpb_status run_rounds(const struct dpb_experiment *experiment)
 {
     dpb_status status = DPB_OK;
-    const uint32_t own = experiment->machines[dpb_world.rank];
+    const uint32_t n = experiment->n_machines, own = experiment->machines[dpb_world.rank];
     const bool measures = dpb_network_rank(experiment, own) == dpb_world.rank;
-    for (uint32_t a = 0; a < experiment->n_machines; a++) {
-        for (uint32_t b = a + 1; b < experiment->n_machines; b++) {
-            char name[48];
-            bool more;
-            snprintf(name, sizeof name, "machines/%u/%u", a, b);
-            DPB_TRY(begins(name, &more));
-            if (!more)
-                return DPB_INTERRUPTED;
-            dpb_world_note("measure", UINT64_MAX, UINT32_MAX);
-            if (measures && (own == a || own == b)) {
-                dpb_status measured = measure_pair(experiment, name, own, own == a ? b : a);
-                if (measured != DPB_OK && measured != DPB_INTERRUPTED)
-                    return measured;
-                status = measured != DPB_OK ? measured : status;
-            }
-            DPB_TRY(dpb_store_barrier(name, pair_limit_ns(&experiment->settings)));
+    for (uint32_t round = 0; round < dpb_network_rounds(n); round++) {
+        const uint32_t other = dpb_network_opponent(n, round, own);
+        char name[48];
+        bool more;
+        snprintf(name, sizeof name, "round/%u", round);
+        DPB_TRY(begins(name, &more));
+        if (!more)
+            return DPB_INTERRUPTED;
+        dpb_world_note("measure", UINT64_MAX, UINT32_MAX);
+        if (measures && other < n) {
+            dpb_status measured = measure_pair(experiment, own, other);
+            if (measured != DPB_OK && measured != DPB_INTERRUPTED)
+                return measured;
+            status = measured != DPB_OK ? measured : status;
         }
+        DPB_TRY(dpb_store_barrier(name, round_limit_ns(&experiment->settings)));
     }
     return status;
 }
@@ -178,7 +198,7 @@ static dpb_status run_pairs(const struct dpb_experiment *experiment)
 dpb_status dpb_network_test_run(struct dpb_experiment *experiment)
 {
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
-    dpb_status status = run_pairs(experiment);
+    dpb_status status = run_rounds(experiment);
     if (status == DPB_OK || status == DPB_INTERRUPTED) {
         dpb_status ended = dpb_store_barrier("end", 0);
         status = ended != DPB_OK ? ended : status;

@@ -59,7 +59,8 @@ const struct dpb_command dpb_commands[] = {
      "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...], or dpbench links network "
      "[-c FILE.ini | NAME] [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE]",
      "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
-     "connected; by default all of it. network: between machines, under mpirun or srun"},
+     "connected; by default all of it. network: between machines, under mpirun or srun, and which "
+     "machine is slow"},
     {"hosts",
      "dpbench hosts N --rate RATE [--latency TIME] [--uplink K:1] [--slow HOST=RATE ...] "
      "[--dilation D] -- COMMAND ...",

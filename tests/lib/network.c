@@ -92,6 +92,12 @@ void network_shape_host(const struct network *network, int host, const char *par
               (int)network->keepers[host], parameters);
 }
 
+void network_shape_to(int host, const char *parameters)
+{
+    configure("tc qdisc %s dev cable%d root %s%s", parameters ? "replace" : "del", host,
+              parameters ? "tbf " : "", parameters ? parameters : "");
+}
+
 void network_unshape(const struct network *network)
 {
     for (int host = 0; host < network->n; host++)

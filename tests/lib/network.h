@@ -29,6 +29,8 @@ void network_down(struct network *network);
 void network_shape(const struct network *network, const char *parameters);
 void network_unshape(const struct network *network);
 void network_shape_host(const struct network *network, int host, const char *parameters);
+/* What the switch sends to a host, too; NULL: no more. */
+void network_shape_to(int host, const char *parameters);
 /* The congestion control of connections that the hosts make from now on, by its name in the kernel;
  * without it, the machine's own. */
 void network_set_tcp(const struct network *network, const char *name);

@@ -1,6 +1,7 @@
 /*
  * test_links_network.c - `dpbench links network` between hosts of different links: each way has the
- * rate of its sender's link. `dpbench predict --links` takes the slowest.
+ * rate of its sender's link, and the slow sender is named. `dpbench predict --links` takes the
+ * slowest.
  */
 #include <math.h>
 #include <signal.h>
@@ -71,11 +72,16 @@ TEST(test_ways)
     expect_line(command.out, "^  2: .*, interface eth0$");
     expect_line(command.out, "^ +latency us, to +0 +1 +2$");
     expect_line(command.out, "^ +2 +0\\.0[0-9]+ +0\\.0[0-9]+ +-$");
+    expect_line(command.out,
+                "^  slow: machine 2 \\(.*\\) sends 0\\.0[0-9.]+ Gbit/s .* the others 0");
     json_t *net = own_json(json_load_file("net.json", 0, NULL));
     assert_non_null(net);
     assert_string_equal(json_text_at(net, "status"), "ok");
     assert_int_equal(json_array_size(json_at(net, "network.machines")), HOSTS);
     const json_t *ways = json_at(net, "network.ways"), *way;
+    assert_int_equal(json_array_size(json_at(net, "network.slow")), 1);
+    assert_true(json_number_at(net, "network.slow.0.bytes_per_s.low") <
+                payload_bytes_per_s(2, largest));
     size_t i;
     assert_int_equal(json_array_size(ways), HOSTS * (HOSTS - 1));
     json_array_foreach(ways, i, way)
@@ -130,6 +136,7 @@ TEST(test_interrupted)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     assert_string_equal(json_text_at(command.json, "status"), "interrupted");
     assert_true(json_array_size(json_at(command.json, "network.ways")) < 6);
+    assert_true(json_is_null(json_at(command.json, "network.slow")));
 }
 
 /* A pair takes more than 20 s; the signal comes in the first one's. */
@@ -165,6 +172,8 @@ TEST(test_refusals)
         {"network comm.hosts=1+1 run.workers=2 sweep.run.batch=1,2", "[sweep]"},
         {"network comm.hosts=1+1 run.workers=2 comm.interface=nosuch0 --output wrong.json",
          "nosuch0 is no interface"}, /* the ranks find out */
+        {"network comm.name=ring_verbs", "pairs over other transports are not built"},
+        {"network comm.name=hierarchical comm.transport=verbs", "comm.transport = verbs: "},
         {"network memory", "'memory'"},
         {"memory network", "'network'"},
     };

@@ -15,6 +15,8 @@
 #include "lib/test.h"
 #include "links/links.h"
 #include "links/links_report.h"
+#include "links/network_test.h"
+#include "links/slow.h"
 #include "machine/cores.h"
 #include "machine/topology.h"
 
@@ -334,6 +336,154 @@ TEST(test_failing_calls)
         assert_true(failing > 20);
     }
     made_up = false;
+}
+
+/* ---- machines that are slow ---------------------------------------------------------------- */
+
+TEST(test_rounds)
+{
+    for (uint32_t n = 2; n < 18; n++) {
+        bool met[18][18] = {{false}};
+        const uint32_t rounds = dpb_network_rounds(n);
+        assert_int_equal(rounds, n % 2 == 0 ? n - 1 : n);
+        for (uint32_t round = 0; round < rounds; round++) {
+            for (uint32_t a = 0; a < n; a++) {
+                const uint32_t b = dpb_network_opponent(n, round, a);
+                assert_true(b != a && (b < n || n % 2 == 1));
+                if (b >= n)
+                    continue;
+                assert_int_equal(dpb_network_opponent(n, round, b), a); /* one pair a round */
+                assert_false(met[a][b]);
+                met[a][b] = true;
+            }
+        }
+        for (uint32_t a = 0; a < n; a++)
+            for (uint32_t b = 0; b < n; b++)
+                assert_int_equal(met[a][b], a != b);
+    }
+}
+
+/* The rates of ways: factors of 1e8 bytes/s by sender and receiver, of one way, and a spread of
+ * the ways and their windows. */
+struct made_network {
+    int n;
+    double sends[8], receives[8], way;
+    int from, to;
+    double spread;
+};
+
+static double drawn(double spread)
+{
+    static uint64_t state = 1;
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return exp(spread * (2 * (double)(state >> 11) / (double)(UINT64_C(1) << 53) - 1));
+}
+
+static json_t *make_network(const struct made_network *made)
+{
+    json_t *machines = json_array(), *ways = json_array();
+    for (int from = 0; from < made->n; from++) {
+        json_array_append_new(machines, json_pack("{s:s}", "host", "h"));
+        for (int to = 0; to < made->n; to++) {
+            const bool special = from == made->from && to == made->to;
+            const double rate = 1e8 * made->sends[from] * made->receives[to] *
+                                (special ? made->way : 1) * drawn(made->spread);
+            struct dpb_links_value latency = dpb_links_nothing(), rates[DPB_LINKS_SIZES];
+            for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++) {
+                double x[DPB_LINKS_WINDOWS];
+                for (int k = 0; k < DPB_LINKS_WINDOWS; k++)
+                    x[k] = rate * drawn(made->spread);
+                /* A slow way has no larger sizes. */
+                rates[i] = i > 6 && rate < 5e7 ? latency : dpb_links_value_of(x, DPB_LINKS_WINDOWS);
+            }
+            if (from != to)
+                json_array_append_new(
+                    ways, dpb_links_way_to_json((uint32_t)from, (uint32_t)to, &latency, rates));
+        }
+    }
+    return own_json(json_pack("{s:o, s:o}", "machines", machines, "ways", ways));
+}
+
+static json_t *slow_of(const struct made_network *made)
+{
+    return own_json(dpb_links_slow(make_network(made)));
+}
+
+static void expect_slow(const json_t *row, int from, int to, double bytes_per_s)
+{
+    const json_t *a = json_at(row, "from"), *b = json_at(row, "to");
+    const double low = json_number_at(row, "bytes_per_s.low"),
+                 high = json_number_at(row, "bytes_per_s.high");
+    if ((json_is_null(a) ? -1 : json_integer_value(a)) != from ||
+        (json_is_null(b) ? -1 : json_integer_value(b)) != to)
+        fail_msg("not %d to %d: %s", from, to, json_dumps(row, 0));
+    if (!(low < bytes_per_s * 1.1 && high > bytes_per_s / 1.1 && low <= high))
+        fail_msg("%.3g .. %.3g, not %.3g", low, high, bytes_per_s);
+    expect_near(json_number_at(row, "size"), bytes_per_s < 5e7 ? 4 << 20 : 256 << 20);
+    assert_true(fabs(json_number_at(row, "others_bytes_per_s") / 1e8 - 1) < 0.2);
+}
+
+static struct made_network equal_machines(int n)
+{
+    struct made_network made = {.n = n, .way = 1, .spread = 0.03};
+    for (int i = 0; i < 8; i++)
+        made.sends[i] = made.receives[i] = 1;
+    return made;
+}
+
+/* A slow machine is named with its direction, and its partners are not; all tries. */
+TEST(test_slow_machines)
+{
+    for (int try = 0; try < 100; try++) {
+        const int n = 3 + try % 6, slow = try % n;
+        struct made_network made = equal_machines(n);
+        assert_int_equal(json_array_size(slow_of(&made)), 0);
+        made.sends[slow] = 0.1;
+        json_t *rows = slow_of(&made);
+        assert_int_equal(json_array_size(rows), 1);
+        expect_slow(json_array_get(rows, 0), slow, -1, 1e7);
+        made.receives[slow] = 0.05;
+        rows = slow_of(&made);
+        assert_int_equal(json_array_size(rows), 2);
+        expect_slow(json_array_get(rows, 0), -1, slow, 5e6);
+        expect_slow(json_array_get(rows, 1), slow, -1, 1e7);
+    }
+}
+
+TEST(test_slow_ways)
+{
+    for (int n = 2; n < 6; n++) {
+        struct made_network made = equal_machines(n);
+        made.from = 1;
+        made.way = 0.6;
+        json_t *rows = slow_of(&made);
+        assert_int_equal(json_array_size(rows), 1);
+        expect_slow(json_array_get(rows, 0), 1, 0, 6e7);
+    }
+    struct made_network made = equal_machines(4); /* beside a slow machine */
+    made.sends[2] = 0.1;
+    made.to = 1;
+    made.way = 0.6;
+    json_t *rows = slow_of(&made);
+    assert_int_equal(json_array_size(rows), 2);
+    expect_slow(json_array_get(rows, 0), 2, -1, 1e7);
+    assert_true(json_number_at(rows, "1.to") == 1);
+}
+
+/* Noise has no names: ways differ by a factor of 3, or a way is a bit slower. Nor has what was not
+ * measured. */
+TEST(test_nothing_is_slow)
+{
+    struct made_network made = equal_machines(4);
+    for (int try = 0; try < 100; try++) {
+        made.spread = try % 2 == 0 ? 0.05 : 0.1;
+        made.way = 0.9;
+        made.to = 1;
+        assert_int_equal(json_array_size(slow_of(&made)), 0);
+    }
+    json_t *network = make_network(&made);
+    json_array_remove(json_object_get(network, "ways"), 3);
+    assert_true(json_is_null(own_json(dpb_links_slow(network))));
 }
 
 /* ---- topology ------------------------------------------------------------------------------ */
