@@ -25,6 +25,10 @@
  * gradients are, both rounds on the one communicator: 2 (W - 1) m in all. MPI gives all workers
  * identical sums (mpi.h), so all decode the same bits.
  *
+ * Other operations of `dpbench comm` are MPI's own, by blocks: MPI_Ireduce_scatter_block in place,
+ * whose sum is then moved to its slice, MPI_Iallgather in place, MPI_Ibcast and MPI_Ialltoall. All
+ * move (W - 1) M.
+ *
  * Fences: a bucket is posted to MPI when this rank's backward has finished it (READY). It is used
  * and written again when its request is complete here. No device reads a bucket's weights once the
  * bucket is READY, so MPI may write others' slices of them.
@@ -224,6 +228,43 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
+/* ---- other operations of `dpbench comm` ------------------------------------------------------ */
+
+/* From where the bucket begins to the own slice; the others are undefined. */
+static void move_sum(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
+{
+    const struct dpb_strategy *comm = strategy;
+    const size_t size = dpb_dtype_size(comm->arenas.layout.gradient_type);
+    const struct dpb_range own = dpb_slices_own(comm, bucket, turn->length);
+    char *sum = dpb_strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements);
+    if (comm->args.operation == DPB_REDUCE_SCATTER)
+        memmove(sum + own.begin * size, sum, (own.end - own.begin) * size);
+    turn->at = turn->length;
+}
+
+static const struct dpb_stage operation_stages[] = {
+    {dpb_strategy_own_ready, begin_bucket, dpb_strategy_own_wait},
+    {update_due, move_sum, update_wait}};
+
+static dpb_status bind_operation(struct mpi *mpi, const struct dpb_arenas *arenas)
+{
+    static const enum dpb_mpi_kind kinds[] = {[DPB_REDUCE_SCATTER] = DPB_MPI_KIND_REDUCE_SCATTER,
+                                              [DPB_ALL_GATHER] = DPB_MPI_KIND_ALL_GATHER,
+                                              [DPB_BROADCAST] = DPB_MPI_KIND_BROADCAST,
+                                              [DPB_ALL_TO_ALL] = DPB_MPI_KIND_ALL_TO_ALL};
+    const struct dpb_comm_args *job = &mpi->strategy.args;
+    const struct dpb_mpi_sums_args args = {.kind = kinds[job->operation],
+                                           .arena = arenas->gradients,
+                                           .into = arenas->weights,
+                                           .type = arenas->layout.gradient_type,
+                                           .n_buckets = arenas->n_buckets,
+                                           .position = job->rank,
+                                           .n_members = job->n_workers};
+    DPB_TRY(dpb_strategy_bind(&mpi->strategy, arenas, DPB_STRATEGY_STAGES(operation_stages)));
+    mpi->strategy.pipeline.move = move;
+    return library->create(&args, &mpi->sums);
+}
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static void mpi_memory(const void *options, const struct dpb_comm_args *args,
@@ -291,6 +332,8 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
                                      .n_buckets = arenas->n_buckets,
                                      .position = mpi->strategy.args.rank,
                                      .n_members = mpi->strategy.args.n_workers};
+    if (mpi->strategy.args.operation != DPB_ALL_REDUCE)
+        return bind_operation(mpi, arenas);
     if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
     if (whole || arenas->sums)
@@ -348,6 +391,7 @@ static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
                                             .begin = mpi_begin,
                                             DPB_STRATEGY_HOOKS,
                                             DPB_CODED_HOOKS,
+                                            .collectives = DPB_COLLECTIVES_ALL,
                                             .close = mpi_close};
 
 static struct dpb_plugin mpi_plugin = {

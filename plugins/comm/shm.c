@@ -107,7 +107,7 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
                                             .need = dpb_slices_need,
                                             .met = dpb_strategy_met,
                                             DPB_CODED_HOOKS,
-                                            .collectives = DPB_COLLECTIVES_SHARED,
+                                            .collectives = DPB_COLLECTIVES_ALL,
                                             .close = dpb_strategy_close};
 
 static const struct dpb_plugin shm = {

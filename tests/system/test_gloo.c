@@ -132,6 +132,12 @@ TEST(test_refused)
         dpbench_says(deadline_s, 2, rows[i % N_ROWS].words, "%s%s", i < N_ROWS ? GLOO : CHECK,
                      settings);
     }
+    dpbench_says(
+        deadline_s, 2, WORDS("comm.algorithm is of the all-reduce", "leave comm.algorithm"),
+        "comm -c base.ini comm.name=gloo comm_test.operation=broadcast comm.algorithm=ring");
+    dpbench_says(deadline_s, 2, WORDS("comm.transport = ibverbs: ", "take tcp"),
+                 "comm -c base.ini comm.name=gloo comm_test.operation=all_gather "
+                 "comm.transport=ibverbs comm.algorithm=ring_chunked");
 }
 
 /* A job that ends well, as busy as the machine is. */

@@ -26,4 +26,8 @@ typedef enum dpb_collective {
     DPB_ALL_TO_ALL
 } dpb_collective;
 
+/* For dpb_comm_ops.collectives: all beside the all-reduce. */
+#define DPB_COLLECTIVES_ALL \
+    (1u << DPB_REDUCE_SCATTER | 1u << DPB_ALL_GATHER | 1u << DPB_BROADCAST | 1u << DPB_ALL_TO_ALL)
+
 #endif

@@ -29,6 +29,9 @@
  * of one round to all workers: W (W - 1) m in all. Those of two rounds are summed as gradients are:
  * 2 (W - 1) m in all. The loop encodes, and the thread makes one call after the other.
  *
+ * Other operations of `dpbench comm` are gloo::broadcast, gloo::alltoall, and the reduce-scatter
+ * and the all-gather that comm.shard has. All move (W - 1) M.
+ *
  * Fences: a bucket goes to Gloo when this rank's backward has finished it (GIVEN). Gloo reads only
  * buckets that peers have given. A bucket is used, and its arena written again, when Gloo's call
  * has returned here (ANSWERED): Gloo then no longer reads or writes the bucket.
@@ -190,8 +193,16 @@ struct call {
     void *gathered; /* SHIM_GATHER: where the message of the first worker begins */
 };
 
-static const char *const purposes[SHIM_KINDS] = {"Gloo's all-reduce", "Gloo's reduce-scatter",
-                                                 "Gloo's all-gather", "Gloo's all-gather"};
+static const char *const purposes[SHIM_KINDS] = {
+    [SHIM_ALL_REDUCE] = "Gloo's all-reduce",  [SHIM_SUM_SLICES] = "Gloo's reduce-scatter",
+    [SHIM_GIVE_SLICES] = "Gloo's all-gather", [SHIM_GATHER] = "Gloo's all-gather",
+    [SHIM_BROADCAST] = "Gloo's broadcast",    [SHIM_ALL_TO_ALL] = "Gloo's all-to-all"};
+
+static const enum shim_kind kinds[] = {[DPB_ALL_REDUCE] = SHIM_ALL_REDUCE,
+                                       [DPB_REDUCE_SCATTER] = SHIM_SUM_SLICES,
+                                       [DPB_ALL_GATHER] = SHIM_GIVE_SLICES,
+                                       [DPB_BROADCAST] = SHIM_BROADCAST,
+                                       [DPB_ALL_TO_ALL] = SHIM_ALL_TO_ALL};
 
 /* Flags between the loop and the thread. */
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
@@ -255,7 +266,7 @@ static void *memory_of(const struct gloo *gloo, const struct call *call)
 {
     const struct dpb_strategy *comm = &gloo->strategy;
     const uint64_t at = call->bucket * comm->arenas.bucket_elements;
-    if (call->kind != SHIM_GIVE_SLICES)
+    if (call->kind != SHIM_GIVE_SLICES || !gloo->sharded)
         return dpb_strategy_own_gradients(comm, at);
     return call->prepared < gift_of(gloo, 0) ? (void *)comm->squares.all
                                              : dpb_strategy_own_weights(comm, at);
@@ -266,7 +277,10 @@ static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BY
     dpb_status status = DPB_OK;
     for (uint64_t i = 0; status == DPB_OK && i < gloo->n_calls; i++) {
         const struct call *call = &gloo->calls[i];
-        const struct shim_part part = {memory_of(gloo, call), call->n, call->type};
+        const struct shim_part part = {
+            memory_of(gloo, call), call->n, call->type,
+            dpb_strategy_own_weights(&gloo->strategy,
+                                     call->bucket * gloo->strategy.arenas.bucket_elements)};
         status = shim_prepare(gloo->shim, i, call->kind, &part, why);
     }
     return status;
@@ -284,7 +298,7 @@ static dpb_status prepare_messages(const struct gloo *gloo, char why[SHIM_TEXT_B
                                        i < n_slots
                                            ? dpb_coded_sums_length(comm, slot)
                                            : dpb_pipeline_bucket_length(&comm->pipeline, bucket),
-                                       DPB_FP32};
+                                       DPB_FP32, NULL};
         if (part.n > 0)
             status = shim_prepare(gloo->shim, i, SHIM_ALL_REDUCE, &part, why);
     }
@@ -318,6 +332,17 @@ static dpb_status connect_workers(struct gloo *gloo)
     return host->fail(status, "Gloo cannot connect the workers over %s: %s", gloo->way.text, why);
 }
 
+/* The worker's share. */
+static uint64_t moved_bytes(const struct dpb_strategy *comm, const struct call *call)
+{
+    const uint64_t sent = dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers);
+    const uint64_t n = call->kind == SHIM_ALL_REDUCE  ? 2 * sent
+                       : call->kind != SHIM_BROADCAST ? sent
+                       : comm->args.rank > 0          ? call->n
+                                                      : 0;
+    return n * dpb_dtype_size(call->type);
+}
+
 static dpb_status make_call(struct gloo *gloo, const struct call *call)
 {
     const struct dpb_strategy *comm = &gloo->strategy;
@@ -337,9 +362,7 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
     host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
     if (call->kind == SHIM_GATHER)
         return DPB_OK; /* coded_sums.h counts its bytes */
-    host->count_bytes((call->kind == SHIM_ALL_REDUCE ? 2 : 1) *
-                      dpb_slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
-                      dpb_dtype_size(call->type));
+    host->count_bytes(moved_bytes(comm, call));
     return DPB_OK;
 }
 
@@ -409,6 +432,8 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 }
 
 static const struct dpb_stage stages[] = {{update_due, dpb_strategy_update_bucket, update_wait}};
+/* Other operations of `dpbench comm`. */
+static const struct dpb_stage operation_stages[] = {{.due = update_due, .wait = update_wait}};
 
 /* ---- with shards: the own slice updated and given, all slices here -------------------------- */
 
@@ -566,6 +591,23 @@ static dpb_status gloo_needs(const void *options, struct dpb_comm_needs *needs)
     return check_way(options ? options : &defaults);
 }
 
+/* Leaves the contract. Refuses operations here, since `needs` does not know the operation. */
+static dpb_status gloo_contract(const void *options, const struct dpb_comm_args *args,
+                                struct dpb_contract *contract)
+{
+    const struct gloo_options *given = options ? options : &defaults;
+    (void)contract;
+    if (args->operation != DPB_ALL_REDUCE && given->transport == SHIM_IBVERBS)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.transport = ibverbs: Gloo has the operations beside the all-reduce "
+                          "for comm.transport = tcp alone; take tcp");
+    if (args->operation != DPB_ALL_REDUCE && given->algorithm != AUTO)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.algorithm is of the all-reduce: Gloo has one algorithm for each "
+                          "other comm_test.operation; leave comm.algorithm out");
+    return DPB_OK;
+}
+
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     const struct gloo_options *given = options ? options : &defaults;
@@ -573,6 +615,8 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
     DPB_TRY(dpb_coded_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
+    if (args->operation == DPB_REDUCE_SCATTER)
+        gloo->options.algorithm = SHIM_HALVING_DOUBLING + 1; /* the only one */
     gloo->sharded = dpb_shard_wanted(args, given->shard) != DPB_SHARD_NONE;
     dpb_status status = find_way(given, args, &gloo->way);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
@@ -619,6 +663,8 @@ static void gloo_memory(const void *options, const struct dpb_comm_args *args,
 static dpb_status bind_stages(struct gloo *gloo, const struct dpb_arenas *arenas)
 {
     struct dpb_strategy *comm = &gloo->strategy;
+    if (comm->args.operation != DPB_ALL_REDUCE)
+        return dpb_strategy_bind(comm, arenas, DPB_STRATEGY_STAGES(operation_stages));
     if (comm->args.codec)
         return dpb_coded_sums_bind(comm, arenas, &summed_by_gloo);
     if (!gloo->sharded)
@@ -644,7 +690,7 @@ static void list_calls(struct gloo *gloo)
                                                 : n_buckets - 1,
                               .kind = !sums           ? SHIM_GIVE_SLICES
                                       : gloo->sharded ? SHIM_SUM_SLICES
-                                                      : SHIM_ALL_REDUCE,
+                                                      : kinds[comm->args.operation],
                               .type = sums    ? layout->gradient_type
                                       : gives ? layout->weight_type
                                               : DPB_FP64};
@@ -754,11 +800,13 @@ static void gloo_close(void *comm)
 
 static const struct dpb_comm_ops gloo_ops = {.needs = gloo_needs,
                                              .memory = gloo_memory,
+                                             .contract = gloo_contract,
                                              .open = gloo_open,
                                              .plan = gloo_plan,
                                              .bind = gloo_bind,
                                              .load = dpb_strategy_load,
                                              DPB_CODED_HOOKS,
+                                             .collectives = DPB_COLLECTIVES_ALL,
                                              .begin = gloo_begin,
                                              .ready = gloo_ready,
                                              .progress = dpb_strategy_progress,

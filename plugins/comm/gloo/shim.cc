@@ -17,6 +17,8 @@
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
+#include <gloo/alltoall.h>
+#include <gloo/broadcast.h>
 #include <gloo/config.h>
 #include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
@@ -222,6 +224,23 @@ std::function<void()> make_gift_of_slices(const shim &shim, const shim_part &par
     return [options] { gloo::allgatherv(*options); };
 }
 
+std::function<void()> make_broadcast(const shim &shim, const shim_part &part)
+{
+    auto options = std::make_shared<gloo::BroadcastOptions>(shim.context);
+    options->setOutput(static_cast<char *>(part.data), part.n * dpb_dtype_size(part.type));
+    options->setRoot(0);
+    return [options] { gloo::broadcast(*options); };
+}
+
+std::function<void()> make_all_to_all(const shim &shim, const shim_part &part)
+{
+    const size_t bytes = part.n * dpb_dtype_size(part.type);
+    auto options = std::make_shared<gloo::AlltoallOptions>(shim.context);
+    options->setInput(static_cast<char *>(part.data), bytes);
+    options->setOutput(static_cast<char *>(part.into), bytes);
+    return [options] { gloo::alltoall(*options); };
+}
+
 template <typename T, dpb_dtype type>
 std::function<void()> make_sum(shim &shim, enum shim_kind kind, const shim_part &part)
 {
@@ -233,6 +252,10 @@ std::function<void()> make_call(shim &shim, enum shim_kind kind, const shim_part
 {
     if (kind == SHIM_GIVE_SLICES)
         return make_gift_of_slices(shim, part);
+    if (kind == SHIM_BROADCAST)
+        return make_broadcast(shim, part);
+    if (kind == SHIM_ALL_TO_ALL)
+        return make_all_to_all(shim, part);
     if (part.type == DPB_FP64)
         return make_sum<double, DPB_FP64>(shim, kind, part);
     if (part.type == DPB_FP32)

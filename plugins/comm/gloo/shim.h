@@ -24,6 +24,8 @@ enum shim_kind {
     SHIM_ALL_REDUCE,  /* sums all of it over the workers */
     SHIM_SUM_SLICES,  /* SHIM_TCP: sums the own slice; clears the others */
     SHIM_GIVE_SLICES, /* SHIM_TCP: gives the own slice to all, and gets theirs */
+    SHIM_BROADCAST,   /* SHIM_TCP: those of rank 0 */
+    SHIM_ALL_TO_ALL,  /* SHIM_TCP: slices are equal: those of this rank go into `into` */
     SHIM_GATHER,      /* messages: by shim_gather alone */
     SHIM_KINDS
 };
@@ -44,9 +46,10 @@ struct shim_args {
 
 /* The memory of a collective. */
 struct shim_part {
-    void *data; /* @borrowed until shim_close */
+    void *data; /* @borrowed until shim_close, as `into` */
     uint64_t n; /* elements, at least 1 */
     dpb_dtype type;
+    void *into; /* SHIM_ALL_TO_ALL: as long as `data` */
 };
 
 struct shim;

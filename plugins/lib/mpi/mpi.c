@@ -144,7 +144,12 @@ static const struct {
 } kinds[] = {[DPB_MPI_KIND_SUM] = KIND("MPI_Iallreduce", "MPI's all-reduce"),
              [DPB_MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
              [DPB_MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather"),
-             [DPB_MPI_KIND_GATHER] = KIND("MPI_Iallgather", "MPI's all-gather")};
+             [DPB_MPI_KIND_GATHER] = KIND("MPI_Iallgather", "MPI's all-gather"),
+             [DPB_MPI_KIND_REDUCE_SCATTER] =
+                 KIND("MPI_Ireduce_scatter_block", "MPI's reduce-scatter"),
+             [DPB_MPI_KIND_ALL_GATHER] = KIND("MPI_Iallgather", "MPI's all-gather"),
+             [DPB_MPI_KIND_BROADCAST] = KIND("MPI_Ibcast", "MPI's broadcast"),
+             [DPB_MPI_KIND_ALL_TO_ALL] = KIND("MPI_Ialltoall", "MPI's all-to-all")};
 
 /* The slices of n elements, by position. MPI reads both arrays until the call that got them is
  * complete. */
@@ -237,19 +242,42 @@ static int begin_gather(struct mpi_sums *sums, void *data, uint64_t n, MPI_Reque
                                : code;
 }
 
-static int begin_sum(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
+static int begin_cut(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
 {
-    if (sums->args.kind == DPB_MPI_KIND_SUM)
-        return MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm,
-                              request);
-    if (sums->args.kind == DPB_MPI_KIND_GATHER)
-        return begin_gather(sums, data, n, request);
     const struct cut *cut = cut_of(sums, n);
     if (sums->args.kind == DPB_MPI_KIND_SUM_SLICES)
         return MPI_Ireduce_scatter(MPI_IN_PLACE, data, cut->lengths, sums->type, sums->op,
                                    sums->comm, request);
     return MPI_Iallgatherv(MPI_IN_PLACE, 0, sums->type, data, cut->lengths, cut->begins, sums->type,
                            sums->comm, request);
+}
+
+static int begin_sum(struct mpi_sums *sums, uint64_t begin, uint64_t n, MPI_Request *request)
+{
+    const struct dpb_mpi_sums_args *args = &sums->args;
+    const size_t at = begin * dpb_dtype_size(args->type);
+    char *data = (char *)args->arena + at;
+    const int block = (int)(n / args->n_members);
+    switch (args->kind) {
+    case DPB_MPI_KIND_SUM:
+        return MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm,
+                              request);
+    case DPB_MPI_KIND_GATHER:
+        return begin_gather(sums, data, n, request);
+    case DPB_MPI_KIND_REDUCE_SCATTER:
+        return MPI_Ireduce_scatter_block(MPI_IN_PLACE, data, block, sums->type, sums->op,
+                                         sums->comm, request);
+    case DPB_MPI_KIND_ALL_GATHER:
+        return MPI_Iallgather(MPI_IN_PLACE, 0, sums->type, data, block, sums->type, sums->comm,
+                              request);
+    case DPB_MPI_KIND_BROADCAST:
+        return MPI_Ibcast(data, (int)n, sums->type, 0, sums->comm, request);
+    case DPB_MPI_KIND_ALL_TO_ALL:
+        return MPI_Ialltoall(data, block, sums->type, (char *)args->into + at, block, sums->type,
+                             sums->comm, request);
+    default:
+        return begin_cut(sums, data, n, request);
+    }
 }
 
 static uint64_t name_of(const struct mpi_sums *sums, uint64_t bucket)
@@ -261,14 +289,13 @@ static void post(struct dpb_sums *base, uint64_t begin, uint64_t n)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
     struct sum *sum = &sums->sums[sums->base.posted];
-    void *data = (char *)sums->args.arena + begin * dpb_dtype_size(sums->args.type);
     assert(sums->base.posted < sums->args.n_buckets);
     if (sums->status != DPB_OK)
         return;
     sum->n = n;
     sum->begun_ns = host->now_ns();
     sum->request = MPI_REQUEST_NULL; /* complete */
-    const int code = n > 0 ? begin_sum(sums, data, n, &sum->request) : MPI_SUCCESS;
+    const int code = n > 0 ? begin_sum(sums, begin, n, &sum->request) : MPI_SUCCESS;
     if (code == MPI_SUCCESS)
         sums->base.posted++;
     else
@@ -280,7 +307,9 @@ static void report(const struct mpi_sums *sums, const struct sum *sum)
     const struct dpb_mpi_sums_args *args = &sums->args;
     host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
                host->now_ns());
-    if (args->kind != DPB_MPI_KIND_GATHER)
+    if (args->kind == DPB_MPI_KIND_BROADCAST)
+        host->count_bytes(args->position == 0 ? 0 : sum->n * dpb_dtype_size(args->type));
+    else if (args->kind != DPB_MPI_KIND_GATHER)
         host->count_bytes(dpb_slices_sent(sum->n, args->position, args->n_members) *
                           dpb_dtype_size(args->type) * (args->kind == DPB_MPI_KIND_SUM ? 2 : 1));
 }

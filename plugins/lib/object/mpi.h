@@ -1,7 +1,8 @@
 /*
  * mpi.h - MPI for strategies that sum by MPI: `mpi` over all workers, `hierarchical` over the
  * workers of one local rank of each machine. Here are the initialisation, the versions, and sums of
- * ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of an all-reduce.
+ * ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of an all-reduce,
+ * and for `dpbench comm` other collectives.
  *
  * This code lies in a shared object of its own, libdpbench-mpi.so beside the plugins. A strategy
  * loads the object before use, so no plugin is linked to libmpi. `hierarchical` can use TCP on a
@@ -35,13 +36,19 @@ enum dpb_mpi_kind {
     DPB_MPI_KIND_SUM_SLICES,  /* at its begin the sum of the own slice, undefined behind that sum:
                             MPI_Ireduce_scatter */
     DPB_MPI_KIND_GIVE_SLICES, /* each member's slice, on all members: MPI_Iallgatherv */
-    DPB_MPI_KIND_GATHER       /* each member's n elements, on all members: MPI_Iallgather */
+    DPB_MPI_KIND_GATHER,      /* each member's n elements, on all members: MPI_Iallgather */
+    /* The operations of dpbench/collectives.h; n divides by the members. */
+    DPB_MPI_KIND_REDUCE_SCATTER, /* as SUM_SLICES, by blocks: MPI_Ireduce_scatter_block */
+    DPB_MPI_KIND_ALL_GATHER,     /* as GIVE_SLICES, by blocks: MPI_Iallgather */
+    DPB_MPI_KIND_BROADCAST,      /* those of position 0: MPI_Ibcast */
+    DPB_MPI_KIND_ALL_TO_ALL      /* unchanged; `into` has the slices of all: MPI_Ialltoall */
 };
 
 struct dpb_mpi_sums_args {
     enum dpb_mpi_kind kind;
     void *arena;        /* of gradients, or of the slices to give; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
+    void *into;         /* DPB_MPI_KIND_ALL_TO_ALL: an arena of the same type and length */
     uint64_t n_buckets; /* posted in an exchange */
     /* DPB_MPI_KIND_GATHER: a member's elements begin so many behind those of the member before.
      * `post` names those of the first member. Bytes are not counted. */

@@ -11,10 +11,6 @@
 
 #include "strategy.h"
 
-/* All of them. */
-#define DPB_COLLECTIVES_SHARED \
-    (1u << DPB_REDUCE_SCATTER | 1u << DPB_ALL_GATHER | 1u << DPB_BROADCAST | 1u << DPB_ALL_TO_ALL)
-
 /* In `bind` of a strategy whose gradients are DPB_MEMORY_SHARED, in place of dpb_strategy_bind. */
 dpb_status dpb_collectives_bind_shared(struct dpb_strategy *strategy,
                                        const struct dpb_arenas *arenas);
