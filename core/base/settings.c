@@ -10,7 +10,8 @@
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
-static const char *const modes[] = {"train", "forward", "evaluate", "comm", "network", NULL};
+static const char *const modes[] = {"train",   "forward", "evaluate", "comm",
+                                    "network", "data",    NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
 const char *const dpb_collective_names[] = {"all_reduce", "reduce_scatter", "all_gather",
                                             "broadcast",  "all_to_all",     NULL};

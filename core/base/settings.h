@@ -20,7 +20,8 @@ typedef enum dpb_mode {
     DPB_MODE_FORWARD,
     DPB_MODE_EVALUATE, /* `dpbench eval` */
     DPB_MODE_COMM,     /* `dpbench comm` */
-    DPB_MODE_NETWORK   /* `dpbench links network` */
+    DPB_MODE_NETWORK,  /* `dpbench links network` */
+    DPB_MODE_DATA      /* `dpbench data` of all ranks */
 } dpb_mode;
 
 /* Whether there is a training, or a part of one. */

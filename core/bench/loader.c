@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "feed/feed.h"
 #include "machine/cores.h"
+#include "machine/usage.h"
+#include "world/world.h"
 
 /* At least both, and a whole number of groups of batches. */
 struct length {
@@ -11,14 +13,19 @@ struct length {
     uint64_t batches, group;
 };
 
-dpb_status dpb_loader_init(const struct dpb_experiment *experiment,
-                           const volatile sig_atomic_t *stop, struct dpb_loader *loader)
+dpb_status dpb_loader_refuse(const struct dpb_experiment *experiment)
+{
+    return experiment->settings.data.place == DPB_PLACE_DEVICE
+               ? dpb_fail(DPB_USAGE, "data.place = device leaves nothing to load; leave it out to "
+                                     "measure the loader")
+               : DPB_OK;
+}
+
+dpb_status dpb_loader_init(const struct dpb_experiment *experiment, struct dpb_loader_point *points,
+                           bool (*stopped)(void), struct dpb_loader *loader)
 {
     uint32_t n_cores;
-    *loader = (struct dpb_loader){.experiment = experiment, .stop = stop};
-    if (experiment->settings.data.place == DPB_PLACE_DEVICE)
-        return dpb_fail(DPB_USAGE, "data.place = device leaves nothing to load; leave it out to "
-                                   "measure the loader");
+    *loader = (struct dpb_loader){.experiment = experiment, .stopped = stopped, .points = points};
     if (dpb_config_get(experiment->config, "data", "threads")) {
         loader->points[loader->n_points++].threads = (uint32_t)experiment->settings.data.threads;
         return DPB_OK;
@@ -38,7 +45,7 @@ static dpb_status take(const struct dpb_loader *loader, struct dpb_feed *feed,
     while (window->ns < length->ns || window->batches < length->batches ||
            window->batches % length->group != 0) {
         struct dpb_feed_batch batch;
-        if (*loader->stop)
+        if (loader->stopped())
             return DPB_INTERRUPTED;
         DPB_TRY(dpb_feed_next(feed, &batch));
         window->ns = dpb_now_ns() - begin_ns;
@@ -71,40 +78,59 @@ static struct length window_length(const struct dpb_experiment *experiment, uint
     return (struct length){run->seconds_ns, 2 * group, group};
 }
 
-static dpb_status measure_window(struct dpb_loader *loader, struct dpb_feed *feed, uint32_t threads,
-                                 struct dpb_loader_window *window)
+/* Of all ranks; one that was interrupted comes, too, and continues until all end. */
+static dpb_status meet(struct dpb_loader *loader, dpb_status status, bool *more)
+{
+    *more = status == DPB_OK;
+    if (status != DPB_OK && status != DPB_INTERRUPTED)
+        return status;
+    return loader->meet ? loader->meet(loader, more) : DPB_OK;
+}
+
+static dpb_status measure_window(struct dpb_loader *loader, struct dpb_feed *feed,
+                                 struct dpb_loader_point *point)
 {
     const struct dpb_experiment *experiment = loader->experiment;
-    const struct length length = window_length(experiment, threads);
-    const struct length warmup = {length.ns / 10, threads > 0 ? threads : 1, 1};
-    struct dpb_loader_window warm = {0}, timed = {0};
-    DPB_TRY(take(loader, feed, &warmup, &warm));
+    const struct length length = window_length(experiment, point->threads);
+    const struct length warmup = {length.ns / 10, point->threads > 0 ? point->threads : 1, 1};
+    const struct length held = {0, loader->meet && point->threads > 0 ? point->threads + 1 : 0, 1};
+    struct dpb_loader_window warm = {0}, timed = {0}, old = {0};
+    bool more;
+    dpb_status status = take(loader, feed, &warmup, &warm);
+    DPB_TRY(meet(loader, status, &more));
+    if (!more)
+        return DPB_INTERRUPTED;
+    DPB_THEN(status, take(loader, feed, &held, &old)); /* fetched while this rank waited */
     struct dpb_data_counts before = count(experiment);
-    DPB_TRY(take(loader, feed, &length, &timed));
+    const int64_t stored = dpb_usage_storage_bytes();
+    DPB_THEN(status, take(loader, feed, &length, &timed));
     struct dpb_data_counts after = count(experiment);
+    timed.storage_bytes = stored < 0 ? -1 : dpb_usage_storage_bytes() - stored;
+    DPB_TRY(meet(loader, status, &more));
     timed.counts.bytes_read = after.bytes_read - before.bytes_read;
     timed.counts.bytes_decoded = after.bytes_decoded - before.bytes_decoded;
     timed.counts.skipped = after.skipped; /* the source counts each sample once: no difference */
-    loader->place = dpb_feed_progress(
-        feed, loader->place.step + (warm.batches + timed.batches + experiment->accumulate - 1) /
-                                       experiment->accumulate);
-    *window = timed;
-    return DPB_OK;
+    loader->place =
+        dpb_feed_progress(feed, loader->place.step + (warm.batches + old.batches + timed.batches +
+                                                      experiment->accumulate - 1) /
+                                                         experiment->accumulate);
+    if (status == DPB_OK)
+        point->windows[point->n_windows++] = timed;
+    return more ? DPB_OK : DPB_INTERRUPTED;
 }
 
 static dpb_status measure_point(struct dpb_loader *loader, struct dpb_loader_point *point)
 {
     const struct dpb_experiment *experiment = loader->experiment;
     struct dpb_feed_args args = dpb_experiment_feed(experiment);
+    args.rank = dpb_world.rank; /* outside a job: 0, and no board */
+    args.board = dpb_world.board;
     args.threads = point->threads;
     args.start = loader->place;
     struct dpb_feed *feed;
     DPB_TRY(dpb_feed_create(&args, &feed));
-    dpb_status status =
-        measure_window(loader, feed, point->threads, &point->windows[point->n_windows]);
+    dpb_status status = measure_window(loader, feed, point);
     dpb_feed_destroy(feed);
-    if (status == DPB_OK)
-        point->n_windows++;
     return status;
 }
 

@@ -47,7 +47,8 @@ const struct dpb_command dpb_commands[] = {
     {"data",
      "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE] "
      "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...]",
-     "measure how fast the data of an experiment come, by data.threads; train nothing"},
+     "measure how fast the data of an experiment come, by data.threads, under a launcher for all "
+     "workers at once; train nothing"},
     {"comm",
      "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json | --jsonl] [--output FILE] "
      "[--least | --most FIELD[@KEY=VALUE,...]=NUMBER ...]",

@@ -18,6 +18,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "bench/comm_test.h"
+#include "bench/data_test.h"
 #include "cli/cli.h"
 #include "loop/rank.h"
 #include "world/world.h"
@@ -40,6 +41,8 @@ static dpb_status run_rank(const struct dpb_program *program, struct dpb_experim
     switch (experiment->settings.run.mode) {
     case DPB_MODE_COMM:
         return dpb_comm_test_run(experiment);
+    case DPB_MODE_DATA:
+        return dpb_data_test_run(experiment);
     case DPB_MODE_NETWORK:
         return program->network_rank ? program->network_rank(experiment)
                                      : dpb_fail(DPB_UNSUPPORTED, "run.mode = network is of "

@@ -198,3 +198,15 @@ int64_t dpb_usage_run_delay_ns(void)
         closedir(tasks);
     return sum_ns;
 }
+
+int64_t dpb_usage_storage_bytes(void)
+{
+    FILE *file = fopen("/proc/self/io", "re");
+    char line[64];
+    long long bytes = -1;
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "read_bytes: %lld", &bytes) != 1)
+        ;
+    if (file)
+        fclose(file);
+    return bytes;
+}

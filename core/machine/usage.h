@@ -44,5 +44,8 @@ void dpb_usage_follow(const char *root, struct dpb_usage_meter *meter);
 /* How long the threads that this process has now have waited for a core (schedstat), added up; 0
  * where the kernel does not count it. Any thread. */
 int64_t dpb_usage_run_delay_ns(void);
+/* The bytes that this process has had fetched from disks and file servers (proc_pid_io(5)), without
+ * those that the page cache held; -1 where the kernel does not count them. Any thread. */
+int64_t dpb_usage_storage_bytes(void);
 
 #endif

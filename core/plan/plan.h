@@ -21,6 +21,7 @@ enum { DPB_MAX_TABLES = 16 };
 /* The origins of run.mode = comm and network, which no user sets. */
 #define DPB_COMM_ORIGIN "dpbench comm"
 #define DPB_NETWORK_ORIGIN "dpbench links network"
+#define DPB_DATA_ORIGIN "dpbench data"
 #define DPB_EVALUATE_ORIGIN "dpbench eval"
 /* Begins the origin of comm.hosts in a cell that sweep.launch starts: a launcher will be there. */
 #define DPB_LAUNCH_ORIGIN "sweep.launch"

@@ -147,7 +147,8 @@ static dpb_status check_mode(const struct dpb_experiment *experiment)
 {
     static const char *const commands[] = {[DPB_MODE_EVALUATE] = DPB_EVALUATE_ORIGIN,
                                            [DPB_MODE_COMM] = DPB_COMM_ORIGIN,
-                                           [DPB_MODE_NETWORK] = DPB_NETWORK_ORIGIN};
+                                           [DPB_MODE_NETWORK] = DPB_NETWORK_ORIGIN,
+                                           [DPB_MODE_DATA] = DPB_DATA_ORIGIN};
     const int mode = experiment->settings.run.mode;
     if (commands[mode] &&
         strcmp(dpb_config_origin(experiment->config, "run", "mode"), commands[mode]) != 0)

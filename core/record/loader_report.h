@@ -8,12 +8,22 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "bench/loader.h"
+#include "bench/data_test.h"
+#include "world/board.h"
 
-/* status: DPB_OK, DPB_INTERRUPTED, or a failure, with `error` (NULL: none). open_ns: the time of
- * opening the source. @owned; NULL for lack of memory. */
-json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns, dpb_status status,
-                               const char *error);
+/* The workers of a job. */
+struct dpb_loader_ranks {
+    uint32_t n;
+    const struct dpb_data_journal *const *journals;
+    struct dpb_board *board;
+};
+
+/* `ranks`: the loader has their total; NULL: this process measured alone. status: DPB_OK,
+ * DPB_INTERRUPTED, or a failure, with `error` (NULL: none). open_ns: the time of opening the
+ * source, the longest of all ranks; 0: not all have opened it. @owned; NULL for lack of memory. */
+json_t *dpb_loader_report_make(const struct dpb_loader *loader,
+                               const struct dpb_loader_ranks *ranks, int64_t open_ns,
+                               dpb_status status, const char *error);
 void dpb_loader_report_print(const json_t *document, FILE *out);
 
 #endif

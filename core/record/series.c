@@ -11,6 +11,8 @@
 const struct dpb_series_field dpb_series_fields[] = {
     {"samples_per_s", "run,data", DPB_SERIES_COUNTS, 1, "", "samples_per_second",
      "Samples a second of all workers together, or of a data source."},
+    {"slowest_samples_per_s", "data", DPB_SERIES_COUNTS, 1, "slowest_", "samples_per_second",
+     "Samples a second of a data source on the slowest worker of a job."},
     {"tokens_per_s", "run", DPB_SERIES_COUNTS, 1, "", "tokens_per_second",
      "Tokens a second of all workers together."},
     {"bytes_read_per_s", "data", DPB_SERIES_BYTES, 1, "read_", "bytes_per_second",

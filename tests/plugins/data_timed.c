@@ -1,6 +1,7 @@
 /*
- * timed - a data source that takes exactly `fetch` for a batch, and gives zeros. It says that it
- * read 1000 bytes and decoded 2000 for each sample, and skipped one in each batch.
+ * timed - a data source that takes exactly `fetch` for a batch, on each rank `later` more than on
+ * the rank before, and gives zeros. It says that it read 1000 bytes and decoded 2000 for each
+ * sample, and skipped one in each batch.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -13,13 +14,15 @@
 static const struct dpb_host *host;
 
 struct options {
-    int64_t fetch_ns, samples, test_samples, fail_at;
+    int64_t fetch_ns, later_ns, samples, test_samples, fail_at;
     const char *path, *shelf;
 };
 
 static const struct dpb_option option_table[] = {
     {"fetch", DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, fetch_ns),
      "a batch takes so long"},
+    {"later", DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, later_ns),
+     "a batch of rank r takes r times as much longer"},
     {"samples", DPB_OPT_INT, NULL, "1000000", 1, 1e9, NULL, offsetof(struct options, samples),
      "of the training set"},
     {"test_samples", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, test_samples),
@@ -48,7 +51,7 @@ static dpb_status timed_open(const void *options_, const struct dpb_data_request
         .format = {.shape = request->shape, .type = DPB_UINT8, .order = DPB_CHW, .scale = {1.0f}},
         .nclass = request->nclass,
         .n_samples = {(uint64_t)options->samples, (uint64_t)options->test_samples}};
-    source->fetch_ns = options->fetch_ns;
+    source->fetch_ns = options->fetch_ns + request->rank * options->later_ns;
     source->fail_at = options->fail_at;
     source->sample_bytes = dpb_sample_bytes(&info->format);
     *handle = source;

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import unittest
 import warnings
@@ -26,7 +27,7 @@ except ImportError:  # the distribution's package is for the distribution's pyth
     raise
 
 import counted  # noqa: E402
-from command import dpbench, load, own_directory, read, tiny, write  # noqa: E402
+from command import DPBENCH, dpbench, load, own_directory, read, tiny, write  # noqa: E402
 
 BASE = tiny(4, 1)
 TWO = "run.workers=2 comm.name="
@@ -90,6 +91,7 @@ class Documents(unittest.TestCase):
         cls.schemas = {os.path.basename(path): load(path) for path in glob.glob("schemas/*.json")}
         cls.docs = {schema["$id"]: read(schema["title"].split(": ")[-1])
                     for schema in cls.schemas.values()}
+        cls.by_environment = os.path.abspath("tests/lib/by_environment")
         own_directory(cls)
         write("base.ini", BASE)
         for name, (code, options) in RUNS.items():
@@ -107,6 +109,9 @@ class Documents(unittest.TestCase):
             assert ended.returncode == 0, (name, ended.stderr)
             cls.documents[name] = json.loads(ended.stdout)
             write(f"{name}.json", ended.stdout)
+        ended = subprocess.run([cls.by_environment, "2", DPBENCH, *"data -c base.ini run.seconds=5ms --json".split()],
+                               capture_output=True, text=True, timeout=100, check=True)
+        cls.documents["loaded"] = json.loads(ended.stdout)
         for a, b in (("target", "codec"), ("sweep", "reached"), ("reached", "reached")):
             ended = dpbench("compare", f"{a}.json", f"{b}.json", "--json")
             assert ended.returncode == 0, ended.stderr
@@ -156,8 +161,8 @@ class Documents(unittest.TestCase):
         """In each object but those whose members have names of the user's or the plugins'."""
         free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths", "key",
                 "values"}
-        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "network", "fitted",
-                     "accelerator"):
+        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "loaded", "links", "network",
+                     "fitted", "accelerator"):
             document = self.documents[name]
             document = {**document, "runs": [], "config": {}} if "runs" in document else document
             for path, _ in objects_of(document):

@@ -1,16 +1,23 @@
 /*
  * test_data_command.c - `dpbench data`: the rates of a source whose rate is known, its document and
- * its table, which threads it measures and for how long, what it refuses, how it ends.
+ * its table, which threads it measures and for how long, what it refuses, how it ends; all workers
+ * of a job at once.
  */
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "lib/command.h"
+#include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/test.h"
@@ -43,9 +50,14 @@ static void write_sets(void)
     write_file("cifar/test_batch.bin", records, sizeof records);
 }
 
+static char by_environment[PATH_MAX];
+
 static int set_up(void **state)
 {
+    if (!by_environment[0] && !realpath("tests/lib/by_environment", by_environment))
+        return 1;
     int result = sandbox_setup(state);
+    launchers_allow_root();
     write_sets();
     sandbox_write("x.ini", "[run]\nname = thing\nbatch = 4\nepochs = 1000\n[model]\nname = tiny\n"
                            "[device]\nname = reference\n");
@@ -332,6 +344,145 @@ TEST(test_interrupts)
         assert_int_equal(json_array_size(json_at(command.json, "points")), 1);
         assert_string_equal(command.err, "");
     }
+}
+
+/* ---- all workers of a job ------------------------------------------------------------------- */
+
+static void start_job(struct started *started, int n, const char *arguments)
+{
+    const char *const environment[] = {launched_mark(), NULL};
+    line_start(started, environment, "%s %d %s/dpbench data -c x.ini %s", by_environment, n,
+               build_directory(), arguments);
+}
+
+static void run_job(struct command *command, int n, int exit_code, const char *arguments)
+{
+    struct started started;
+    start_job(&started, n, arguments);
+    command_finish(&started, command, deadline_s);
+    if (command->exit_code != exit_code)
+        fail_msg("%s: exit code %d: %s", arguments, command->exit_code, command->err);
+}
+
+/* What the job did in a window is the sum over its workers, for as long as the slowest took. */
+static void expect_sum(const json_t *point, size_t window, size_t n)
+{
+    double samples = 0, longest_ns = 0, bytes = 0;
+    for (size_t rank = 0; rank < n; rank++) {
+        const json_t *one = json_array_get(json_at(point, "ranks"), rank);
+        const json_t *own = json_array_get(json_at(one, "windows"), window);
+        assert_true(json_number_at(one, "rank") == (double)rank);
+        assert_true(json_number_at(own, "ns") >= 20e6);
+        samples += json_number_at(own, "samples");
+        bytes += json_number_at(own, "bytes_read");
+        longest_ns = fmax(longest_ns, json_number_at(own, "ns"));
+    }
+    const json_t *all = json_array_get(json_at(point, "windows"), window);
+    assert_true(samples > 0 && json_number_at(all, "samples") == samples);
+    assert_true(json_number_at(all, "bytes_read") == bytes);
+    assert_true(json_number_at(all, "ns") == longest_ns);
+}
+
+/* Up to half a batch a window is luck. */
+static void expect_rate(const json_t *rank, double batch_ns)
+{
+    double batches = 0, ns = 0;
+    for (size_t window = 0; window < 5; window++) {
+        batches += json_number_at(json_array_get(json_at(rank, "windows"), window), "batches");
+        ns += json_number_at(json_array_get(json_at(rank, "windows"), window), "ns");
+    }
+    if (batches > ns / batch_ns + 2.5 || batches < 0.2 * ns / batch_ns)
+        fail_msg("%.0f batches of %.0f ms in %.1f ms", batches, batch_ns / 1e6, ns / 1e6);
+}
+
+/* Batches that worker 0 fetches while it waits for the other do not count: with them it would have
+ * 6 batches in 20 ms instead of 4. */
+TEST(test_all_workers_at_once)
+{
+    struct command command;
+    launched(&command, deadline_s, MPIRUN, 2,
+             "data -c x.ini data.name=timed data.fetch=5ms data.later=15ms data.threads=1 "
+             "run.seconds=20ms --least slowest_samples_per_s=1 --output job.json");
+    assert_int_equal(command.exit_code, 0);
+    expect_line(command.out, "^ +threads +worker +samples/s ");
+    expect_line(command.out, "^ +1 +0 +[0-9]+ ");
+    expect_line(command.out, "^ +1 +1 +[0-9]+ ");
+    expect_line(command.out, "^ +1 +all +[0-9]+ ");
+    expect_line(command.out, "^slowest with 1 thread: worker 1 on ");
+    json_t *document = own_json(json_load_file("job.json", 0, NULL));
+    const json_t *point = json_at(document, "points.0");
+    assert_int_equal(json_number_at(document, "workers"), 2);
+    assert_int_equal(json_array_size(json_at(point, "ranks")), 2);
+    assert_int_equal(json_array_size(json_at(point, "windows")), 5);
+    for (size_t window = 0; window < 5; window++)
+        expect_sum(point, window, 2);
+    assert_int_equal(json_number_at(point, "slowest"), 1);
+    expect_rate(json_at(point, "ranks.0"), 5e6);
+    expect_rate(json_at(point, "ranks.1"), 20e6);
+    const json_t *series = json_at(document, "series.0.values");
+    assert_int_equal(json_array_size(json_at(series, "slowest_samples_per_s")), 5);
+    unlink("job.json");
+}
+
+TEST(test_ends_of_a_job)
+{
+    static const struct {
+        const char *arguments;
+        int exit_code;
+        const char *word;
+    } rows[] = {{"run.steps=3", 2, "give run.seconds in place of run.steps"},
+                {"run.epochs=1", 2, "in place of run.epochs"},
+                {"comm.name=ps_cpu run.servers=1 run.workers=1", 2, "servers load no data"},
+                {"data.threads=1 data.name=timed data.fail_at=1", 1, "batch 1 cannot be read"}};
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run_job(&command, 2, rows[i].exit_code, rows[i].arguments);
+        expect_part(command.err, rows[i].word);
+    }
+    expect_line(command.out, "^failed: rank [01] .*in phase 'load'"); /* of the last */
+    struct started started;
+    start_job(&started, 2, "--json data.threads=1 run.seconds=600");
+    const double began_s = now_s();
+    for (pid_t rank = 0; (rank == 0 || traces_threads(rank) < 2) && now_s() < began_s + 30;
+         rank = launched_process(1, false)) /* until it measures */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    kill(started.pid, SIGTERM);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 128 + SIGTERM);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+}
+
+/* A file that is not in memory comes from storage, and then from memory. */
+TEST(test_cache)
+{
+    enum { BYTES = 1 << 20 };
+    struct command command;
+    char *text = calloc(1, BYTES);
+    assert_non_null(text);
+    memset(text, '7', BYTES);
+    write_file("long.txt", text, BYTES);
+    free(text);
+    int fd = open("long.txt", O_RDWR);
+    assert_true(fd >= 0 && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    static const char arguments[] =
+        "-c x.ini --json data.threads=1 run.seconds=20ms data.name=tokens "
+        "model.name=gpt_tiny data.path=long.txt --output cache.json";
+    run(&command, 0, arguments);
+    const json_t *cold = json_at(command.json, "points.0.storage_bytes_per_s");
+    struct statfs system;
+    if (!json_is_number(cold) || fstatfs(fd, &system) != 0 || system.f_type == TMPFS_MAGIC)
+        skip();
+    assert_true(json_number_value(cold) > 0);
+    char *all = calloc(1, BYTES);
+    assert_true(pread(fd, all, BYTES, 0) == BYTES);
+    free(all);
+    close(fd);
+    dpbench_ends(&command, deadline_s, 0,
+                 "data -c x.ini data.threads=1 run.seconds=20ms "
+                 "data.name=tokens model.name=gpt_tiny data.path=long.txt");
+    expect_line(command.out, "^cache: warm: nothing came from storage");
+    unlink("long.txt");
+    unlink("cache.json");
 }
 
 /* Files that are no data are not opened: the system's own, whose reading may block, and pipes. An
