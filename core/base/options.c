@@ -407,6 +407,18 @@ static json_t *value_to_json(const struct dpb_option *row, const struct dpb_sett
     }
 }
 
+dpb_status dpb_option_value(const struct dpb_option *row, const struct dpb_setting *setting,
+                            json_t **value)
+{
+    union value parsed;
+    const struct place at = {setting->origin, setting->section, row, setting->value};
+    const dpb_parsed why = parse_value(row, at.text, setting->base_units, &parsed);
+    if (why != DPB_PARSED)
+        return at.origin ? refuse_value(&at, why) : DPB_USAGE;
+    *value = value_to_json(row, setting);
+    return dpb_allocated(*value);
+}
+
 json_t *dpb_options_effective(const struct dpb_option_table *tables, size_t n_tables,
                               const struct dpb_config *config)
 {

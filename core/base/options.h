@@ -38,6 +38,12 @@ dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
 /* The row of a key; NULL: there is none. `rows` may be NULL. */
 const struct dpb_option *dpb_options_find(const struct dpb_option *rows, const char *key);
 
+/* The typed value of one setting, as in dpb_options_effective: texts of one value ("4 MiB", "4MiB")
+ * have equal JSON. DPB_USAGE: the text does not parse; without a message if the origin is NULL.
+ * Ranges are not checked. *value is @owned. */
+dpb_status dpb_option_value(const struct dpb_option *row, const struct dpb_setting *setting,
+                            json_t **value);
+
 /* config.SECTION.KEY.{value,origin} of every row, with typed values, sizes in bytes and times in
  * seconds. A setting that was not given has origin "default"; without a default its value is null.
  * @owned. */

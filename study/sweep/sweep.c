@@ -12,10 +12,10 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "plan/experiment.h"
-#include "plugin/plugins.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/published_read.h"
 #include "study/sweep/sweep_list.h"
+#include "study/sweep/sweep_option.h"
 
 enum { MAX_JOBS = 100000 };
 
@@ -192,13 +192,6 @@ static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep 
     return DPB_OK;
 }
 
-static const char *lookup_cell(const void *context, const char *section, const char *key)
-{
-    const struct dpb_sweep *sweep = context;
-    const char *value = dpb_sweep_setting(sweep, sweep->n_cells, section, key);
-    return value[0] != '\0' ? value : NULL;
-}
-
 /* Keeps the cells for which sweep.when holds. */
 static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
@@ -207,13 +200,14 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     sweep->cells = calloc(n + 1, sizeof *sweep->cells);
     DPB_TRY(dpb_allocated(sweep->cells));
     sweep->n_cells = 0;
+    DPB_TRY(dpb_sweep_check_values(sweep));
     for (size_t i = 0; i < n; i++) {
         bool holds = true;
         char name[512];
-        sweep->cells[sweep->n_cells] = i; /* lookup_cell looks at this one */
+        sweep->cells[sweep->n_cells] = i; /* dpb_sweep_read_value looks at this one */
         if (when && when->value[0] != '\0') {
             snprintf(name, sizeof name, "%s: sweep.when", when->origin);
-            DPB_TRY(dpb_sweep_when(when->value, name, lookup_cell, sweep, &holds));
+            DPB_TRY(dpb_sweep_when(when->value, name, dpb_sweep_read_value, sweep, &holds));
         }
         sweep->n_cells += holds;
     }
@@ -359,69 +353,14 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     return set(config, "eval", "final", "yes", "sweep.accuracy");
 }
 
-/* An axis that varies plugins, or update rules: whose options a value of the axis may have. */
-struct owners {
-    struct dpb_plugin_row *plugins; /* @owned; NULL: the axis is optimizer.name */
-    size_t n;
-};
-
-/* Whether the axis varies owners of options. */
-static bool varies_owners(const struct dpb_sweep_axis *axis, dpb_plugin_kind *kind)
-{
-    for (uint32_t k = 0; k < DPB_PLUGIN_KINDS; k++) {
-        *kind = (dpb_plugin_kind)k;
-        if (strcmp(dpb_plugin_place[k].section, axis->section) == 0 &&
-            strcmp(dpb_plugin_place[k].key, axis->key) == 0)
-            return true;
-    }
-    *kind = DPB_PLUGIN_KINDS;
-    return strcmp(axis->section, "optimizer") == 0 && strcmp(axis->key, "name") == 0;
-}
-
-static bool has_option(const struct owners *owners, const char *name, const char *key)
-{
-    for (size_t i = 0; i < owners->n; i++) {
-        const struct dpb_plugin *plugin = owners->plugins[i].plugin;
-        if (plugin && strcmp(plugin->name, name) == 0)
-            return dpb_options_find(plugin->options, key) != NULL;
-    }
-    return !owners->plugins && dpb_optimizer_has(name, key);
-}
-
-/* If an axis varies plugins or update rules, an option of one is for its own cells: the others
- * would refuse it. An option that none of them has stays, and is refused. */
-static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
-                                  const char *name, struct dpb_config *config)
-{
-    struct owners owners = {.n = 0};
-    dpb_plugin_kind kind;
-    if (!varies_owners(axis, &kind))
-        return DPB_OK;
-    for (size_t i = 0; i < sweep->base->n_settings; i++) {
-        const struct dpb_setting *s = &sweep->base->settings[i];
-        if (strcmp(s->section, axis->section) != 0 ||
-            (kind != DPB_PLUGIN_KINDS && dpb_options_find(dpb_settings_rows(s->section), s->key)))
-            continue;
-        if (!owners.plugins && kind != DPB_PLUGIN_KINDS)
-            DPB_TRY(dpb_plugin_list(&dpb_host, 1u << kind, NULL, &owners.plugins, &owners.n));
-        bool others = false;
-        for (size_t v = 0; v < axis->n_values; v++)
-            others |= has_option(&owners, axis->values[v], s->key);
-        if (others && !has_option(&owners, name, s->key))
-            dpb_config_remove(config, s->section, s->key);
-    }
-    free(owners.plugins);
-    return DPB_OK;
-}
-
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config)
 {
     struct dpb_config *result = dpb_config_copy(sweep->base);
     dpb_status status = dpb_allocated(result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
-        status =
-            leave_to_others(sweep, &sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
+        status = dpb_sweep_leave_to_others(sweep, &sweep->axes[i],
+                                           dpb_sweep_value(sweep, job->cell, i), result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status = set(result, sweep->axes[i].section, sweep->axes[i].key,
                      dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);

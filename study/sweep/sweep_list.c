@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -175,74 +176,109 @@ void dpb_sweep_list_destroy(char **values, size_t n_values)
 
 /* ---- conditions ---------------------------------------------------------------------------- */
 
-/* The end of a test: where " and " or " or " begins, or the text ends. */
+struct test {
+    char section[WORD], key[WORD], operator[3], value[WORD];
+};
+
+/* The end of a test: where " and " or " or " begins outside of quotes, or the text ends. */
 static const char *test_end(const char *at)
 {
-    for (; *at != '\0'; at++)
-        if (isspace((unsigned char)*at) &&
+    bool quoted = false;
+    for (; *at != '\0'; at++) {
+        quoted = quoted != (*at == '"');
+        if (!quoted && isspace((unsigned char)*at) &&
             (dpb_begins_with(at + 1, "and ") || dpb_begins_with(at + 1, "or ")))
             return at;
+    }
     return at;
 }
 
-static dpb_status compare_numbers(const char *operator, const char * is, const char *value,
-                                  const char *name, bool *holds)
+/* A second operator in a value stands where `and` or `or` was meant. */
+static bool take_value(struct part part, char value[WORD])
 {
+    const bool quoted = part.length >= 2 && part.at[0] == '"' && part.at[part.length - 1] == '"';
+    snprintf(value, WORD, "%.*s", (int)part.length - 2 * quoted, part.at + quoted);
+    return value[0] != '\0' && !strpbrk(value, quoted ? "\"" : "=!<>&|,;'\"");
+}
+
+static bool take_test(struct part part, struct test *test)
+{
+    static const char *const operators[] = {"=", "!=", "<", "<=", ">", ">=", NULL};
+    char text[WORD] = "";
+    if (part.length >= sizeof text)
+        return false;
+    memcpy(text, part.at, part.length);
+    const size_t key = strcspn(text, "=!<>"), sign = strspn(text + key, "=!<>");
+    const struct part left = trimmed(text, key);
+    const char *dot = memchr(left.at, '.', left.length);
+    size_t known = 0;
+    if (!dot || sign == 0 || sign >= sizeof test->operator)
+        return false;
+    snprintf(test->operator, sizeof test->operator, "%.*s", (int)sign, text + key);
+    while (operators[known] && strcmp(operators[known], test->operator) != 0)
+        known++;
+    snprintf(test->section, WORD, "%.*s", (int)(dot - left.at), left.at);
+    snprintf(test->key, WORD, "%.*s", (int)(left.at + left.length - dot - 1), dot + 1);
+    return operators[known] &&
+           take_value(trimmed(text + key + sign, part.length - key - sign), test->value);
+}
+
+/* False: one of the two is no number. A value of an unknown option is a text. */
+static bool number_of(const json_t *value, double *number)
+{
+    *number = json_number_value(value);
+    return json_is_number(value) ||
+           (json_is_string(value) &&
+            dpb_parse_real(json_string_value(value), number) == DPB_PARSED);
+}
+
+static dpb_status hold(const struct test *test, const char *name, const json_t *is,
+                       const json_t *value, bool *holds)
+{
+    const char *operator= test->operator;
+    const bool equal = json_equal(is, value);
     double x, y;
-    if (dpb_parse_real(is, &x) != DPB_PARSED || dpb_parse_real(value, &y) != DPB_PARSED)
-        return dpb_fail(DPB_USAGE, "%s: '%s %s %s': %s compares numbers", name, is, operator,
-                        value, operator);
-    bool equal = strchr(operator, '=') && x == y;
-    *holds = equal || (operator[0] == '<' ? x < y : x> y);
+    *holds = equal == (operator[0] == '=');
+    if (operator[0] != '<' && operator[0] != '>')
+        return DPB_OK;
+    char text[64];
+    if (!number_of(is, &x) || !number_of(value, &y))
+        return dpb_fail(DPB_USAGE, "%s: '%s %s %s': %s compares numbers", name,
+                        dpb_config_text(is, text, sizeof text), operator, test->value, operator);
+    *holds = (operator[1] == '=' && x == y) || (operator[0] == '<' ? x < y : x> y);
     return DPB_OK;
 }
 
-static dpb_status evaluate(struct part test, const char *name, dpb_sweep_lookup *lookup,
+static dpb_status evaluate(struct part part, const char *name, dpb_sweep_read *read,
                            const void *context, bool *holds)
 {
-    char text[WORD] = "", operator[3] = "";
-    if (test.length < sizeof text) {
-        memcpy(text, test.at, test.length);
-        text[test.length] = '\0';
-    }
-    size_t key = test.length < sizeof text ? strcspn(text, "=!<>") : 0;
-    size_t sign = key > 0 ? strspn(text + key, "=!<>") : 0;
-    struct part left = trimmed(text, key),
-                right = trimmed(text + key + sign, key > 0 ? test.length - key - sign : 0);
-    if (sign == 1 || sign == 2)
-        memcpy(operator, text + key, sign);
-    static const char *const operators[] = {"=", "!=", "<", "<=", ">", ">="};
-    bool known = false;
-    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
-        known |= strcmp(operator, operators[i]) == 0;
-    const char *dot = left.length > 0 ? memchr(left.at, '.', left.length) : NULL;
-    if (!known || !dot || right.length == 0)
+    struct test test;
+    json_t *is = NULL, *value = NULL;
+    if (!take_test(part, &test))
         return dpb_fail(DPB_USAGE,
                         "%s: '%.*s' is no condition: write SECTION.KEY OP VALUE, OP one of "
-                        "= != < <= > >=, several with `and` and `or` between them",
-                        name, (int)test.length, test.at);
-    char section[WORD], rest[WORD], value[WORD];
-    snprintf(section, sizeof section, "%.*s", (int)(dot - left.at), left.at);
-    snprintf(rest, sizeof rest, "%.*s", (int)(left.length - (size_t)(dot + 1 - left.at)), dot + 1);
-    snprintf(value, sizeof value, "%.*s", (int)right.length, right.at);
-    const char *is = lookup(context, section, rest);
-    if (!is)
-        return dpb_fail(DPB_USAGE, "%s: %s.%s has no value here: make it an axis, or set it", name,
-                        section, rest);
-    if (operator[0] == '<' || operator[0] == '>')
-        return compare_numbers(operator, is, value, name, holds);
-    *holds = (strcmp(is, value) == 0) == (operator[0] == '=');
-    return DPB_OK;
+                        "= != < <= > >=, several with `and` and `or` between them; quote a VALUE "
+                        "with other signs",
+                        name, (int)part.length, part.at);
+    dpb_status status = read(context, name, test.section, test.key, NULL, &is);
+    if (status == DPB_OK && !is)
+        status = dpb_fail(DPB_USAGE, "%s: %s.%s has no value here: make it an axis, or set it",
+                          name, test.section, test.key);
+    DPB_THEN(status, read(context, name, test.section, test.key, test.value, &value));
+    DPB_THEN(status, hold(&test, name, is, value, holds));
+    json_decref(is);
+    json_decref(value);
+    return status;
 }
 
-dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_lookup *lookup,
+dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_read *read,
                           const void *context, bool *holds)
 {
     bool any = false, all = true;
     for (const char *end;; when = end + 1 + (end[1] == 'a' ? 4 : 3)) {
         bool test = false;
         end = test_end(when);
-        DPB_TRY(evaluate(trimmed(when, (size_t)(end - when)), name, lookup, context, &test));
+        DPB_TRY(evaluate(trimmed(when, (size_t)(end - when)), name, read, context, &test));
         all &= test;
         if (*end != '\0' && end[1] == 'a')
             continue;

@@ -10,11 +10,15 @@
  *     WHEN   test and test or test ...    `and` binds tighter
  *     test   SECTION.KEY OP VALUE         OP: = != < <= > >=; all but = and != compare numbers
  *
+ * VALUE is a word of the option's own form, as 4 MiB, or "any text". Unquoted, it has none of
+ * = ! < > & | , ; ' and ".
+ *
  * In an .ini file a `;` after a blank begins a comment: write "a;b", or quote.
  */
 #ifndef DPB_STUDY_SWEEP_SWEEP_LIST_H
 #define DPB_STUDY_SWEEP_SWEEP_LIST_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -26,11 +30,14 @@
 dpb_status dpb_sweep_list(const char *list, const char *name, char ***values, size_t *n_values);
 void dpb_sweep_list_destroy(char **values, size_t n_values);
 
-/* A value of SECTION.KEY; NULL: the sweep knows none. @borrowed. */
-typedef const char *dpb_sweep_lookup(const void *context, const char *section, const char *key);
+/* The typed value of `text` for SECTION.KEY, equal for all texts of one value; `text` NULL: of the
+ * cell, or *value = NULL where the cell has none. DPB_USAGE with `name`: it does not parse. *value
+ * is @owned. */
+typedef dpb_status dpb_sweep_read(const void *context, const char *name, const char *section,
+                                  const char *key, const char *text, json_t **value);
 /* *holds: whether the condition holds. DPB_USAGE with `name`: not a condition, a key without a
  * value, no number where one is compared. */
-dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_lookup *lookup,
+dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_read *read,
                           const void *context, bool *holds);
 
 #endif

@@ -8,10 +8,10 @@
 
 #include "base/json.h"
 #include "base/options.h"
-#include "base/parse.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/sweep/sweep_option.h"
 #include "study/sweep/sweep_runs.h"
 
 struct search {
@@ -27,31 +27,15 @@ struct search {
 
 /* ---- axes ---------------------------------------------------------------------------------- */
 
-/* A number, or one with a unit of size or time. */
-static bool number_of(const char *text, double *number)
+/* Whether the values of the axis are numbers that rise or fall. */
+static bool is_ordered(const struct search *s, size_t axis)
 {
-    uint64_t bytes;
-    int64_t ns;
-    if (dpb_parse_real(text, number) == DPB_PARSED)
-        return true;
-    if (dpb_parse_size(text, &bytes))
-        *number = (double)bytes;
-    else if (dpb_parse_time(text, NULL, &ns))
-        *number = (double)ns;
-    else
-        return false;
-    return true;
-}
-
-static bool is_ordered(const struct dpb_sweep_axis *axis)
-{
-    double before = NAN, number;
+    double before = NAN;
     bool rises = true, falls = true;
-    for (size_t i = 0; i < axis->n_values; i++) {
-        if (!number_of(axis->values[i], &number))
-            return false;
-        rises &= i == 0 || number > before;
-        falls &= i == 0 || number < before;
+    for (size_t i = 0; i < s->sweep->axes[axis].n_values; i++) {
+        const double number = dpb_sweep_number(s->sweep, axis, i);
+        rises &= i == 0 ? isfinite(number) : number > before;
+        falls &= i == 0 ? isfinite(number) : number < before;
         before = number;
     }
     return rises || falls;
@@ -232,7 +216,7 @@ static bool go(struct search *s)
     do {
         before = present_cell(s);
         for (size_t axis = 0; axis < s->sweep->n_axes; axis++)
-            if (!(is_ordered(&s->sweep->axes[axis]) ? walk : try_all)(s, axis))
+            if (!(is_ordered(s, axis) ? walk : try_all)(s, axis))
                 return false;
         s->rounds++;
     } while (present_cell(s) != before && s->rounds < s->sweep->n_cells);

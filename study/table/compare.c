@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "record/series.h"
+#include "study/document/cells.h"
 #include "study/document/rates.h"
 #include "study/document/read.h"
 #include "study/document/setup.h"
@@ -23,19 +24,6 @@ static void note_difference(void *list, const char *path, const json_t *a, const
     if (dpb_ends_on(path, ".file.path") || strcmp(path, "config.run.results") == 0)
         return;
     json_array_append_new(list, json_pack("{s:s, s:O?, s:O?}", "path", path, "a", a, "b", b));
-}
-
-/* {SECTION: {KEY: value}}: where a value came from makes no difference. @owned. */
-static json_t *values_of(const json_t *config)
-{
-    json_t *values = json_object();
-    dpb_each_member(config, section, rows) {
-        json_t *of_section = json_object();
-        dpb_each_member(rows, key, entry)
-            json_object_set(of_section, key, json_object_get(entry, "value"));
-        json_object_set_new(values, section, of_section);
-    }
-    return values;
 }
 
 static void note_common(void *list, const char *path, const json_t *a, const json_t *b)
@@ -97,8 +85,8 @@ static json_t *differences_of(const json_t *a, const json_t *b)
     };
     bool runs = !json_object_get(a, "rows");
     json_t *list = json_array();
-    json_t *values_a = values_of(json_object_get(a, "config"));
-    json_t *values_b = values_of(json_object_get(b, "config"));
+    json_t *values_a = dpb_config_values(json_object_get(a, "config"));
+    json_t *values_b = dpb_config_values(json_object_get(b, "config"));
     dpb_json_differences(values_a, values_b, "config", note_difference, list);
     json_decref(values_a);
     json_decref(values_b);
@@ -215,8 +203,8 @@ static json_t *side_of_target(const json_t *row)
 /* Whether both train the same model on the same data. */
 static bool same_task(const json_t *a, const json_t *b)
 {
-    json_t *values_a = values_of(json_object_get(a, "config"));
-    json_t *values_b = values_of(json_object_get(b, "config"));
+    json_t *values_a = dpb_config_values(json_object_get(a, "config"));
+    json_t *values_b = dpb_config_values(json_object_get(b, "config"));
     const bool same =
         dpb_json_same(json_object_get(values_a, "model"), json_object_get(values_b, "model")) &&
         dpb_json_same(json_object_get(values_a, "data"), json_object_get(values_b, "data"));
@@ -330,17 +318,39 @@ static void add_series(const json_t *a, const json_t *b, const struct dpb_compar
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
-/* The cells that only `document` has. @owned. */
-static json_t *cells_without(const json_t *document, const json_t *other)
+/* The rows of a document, or its series, and the values of their cells. */
+struct table {
+    const json_t *rows;
+    const char *key;
+    json_t *values; /* @owned; empty for series, whose keys are values */
+};
+
+static struct table table_of(const json_t *document)
 {
     const bool is_result = dpb_result_is(document);
-    const char *rows = is_result ? "rows" : "series", *key = is_result ? "cell" : "key";
+    return (struct table){json_object_get(document, is_result ? "rows" : "series"),
+                          is_result ? "cell" : "key", dpb_cell_values(document)};
+}
+
+/* The row of `others` for the cell of row i, by its texts or by their values; NULL: none. */
+static const json_t *find_like(const struct table *of, size_t i, const struct table *others)
+{
+    const json_t *cell = json_object_get(json_array_get(of->rows, i), of->key);
+    const json_t *values = json_array_get(of->values, i);
+    dpb_each_item(others->rows, k, other)
+        if (json_equal(json_object_get(other, others->key), cell) ||
+            (values && json_equal(json_array_get(others->values, k), values)))
+            return other;
+    return NULL;
+}
+
+/* The cells that only `of` has. @owned. */
+static json_t *cells_without(const struct table *of, const struct table *others)
+{
     json_t *cells = json_array();
-    dpb_each_item(json_object_get(document, rows), i, row) {
-        json_t *cell = json_object_get(row, key);
-        if (!dpb_json_find(json_object_get(other, rows), key, cell))
-            json_array_append(cells, cell);
-    }
+    dpb_each_item(of->rows, i, row)
+        if (!find_like(of, i, others))
+            json_array_append(cells, json_object_get(row, of->key));
     return cells;
 }
 
@@ -352,21 +362,25 @@ static void add_pair(const json_t *a, const json_t *row_a, const json_t *b, cons
     json_array_append_new(list, made);
 }
 
-/* @owned; NULL for lack of memory. */
+/* {rows, only_a, only_b}. @owned. */
 static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_compare_how *how)
 {
-    const json_t *rows = json_object_get(a, "rows"), *others = json_object_get(b, "rows");
-    json_t *result = json_array();
-    dpb_each_item(rows, i, row) {
-        const json_t *other = dpb_json_find(others, "cell", json_object_get(row, "cell"));
+    const struct table of_a = table_of(a), of_b = table_of(b);
+    json_t *rows = json_array();
+    dpb_each_item(json_object_get(a, "rows"), i, row) {
+        const json_t *other = find_like(&of_a, i, &of_b);
         if (other)
-            add_pair(a, row, b, other, how, result);
+            add_pair(a, row, b, other, how, rows);
     }
     if (!dpb_result_is(a))
-        add_series(a, b, how, result);
-    else if (!rows)
-        add_pair(a, NULL, b, NULL, how, result);
-    return result;
+        add_series(a, b, how, rows);
+    else if (!of_a.rows)
+        add_pair(a, NULL, b, NULL, how, rows);
+    json_t *made = json_pack("{s:o, s:o, s:o}", "rows", rows, "only_a", cells_without(&of_a, &of_b),
+                             "only_b", cells_without(&of_b, &of_a));
+    json_decref(of_a.values);
+    json_decref(of_b.values);
+    return made;
 }
 
 /* ---- the document -------------------------------------------------------------------------- */
@@ -407,23 +421,23 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                         "one command",
                         a->file, dpb_json_text(a->document, "schema", "?"), b->file,
                         dpb_json_text(b->document, "schema", "?"));
-    json_t *rows = compare_rows(a->document, b->document, how);
+    json_t *parts = compare_rows(a->document, b->document, how);
+    const json_t *rows = json_object_get(parts, "rows");
     if (rows && json_array_size(rows) == 0) {
-        json_decref(rows);
+        json_decref(parts);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
     }
     json_t *differences = differences_of(a->document, b->document);
     if (same && require_same(differences, same) != DPB_OK) {
         json_decref(differences);
-        json_decref(rows);
+        json_decref(parts);
         return DPB_USAGE;
     }
-    json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-                             "dpbench.compare/1", "a", side_of(a), "b", side_of(b), "threshold",
-                             dpb_json_real(how->threshold), "differences", differences, "rows",
-                             rows, "only_a", cells_without(a->document, b->document), "only_b",
-                             cells_without(b->document, a->document));
+    json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:o}", "schema", "dpbench.compare/1", "a",
+                             side_of(a), "b", side_of(b), "threshold",
+                             dpb_json_real(how->threshold), "differences", differences);
     DPB_TRY(dpb_allocated(made));
+    json_object_update_new(made, parts);
     *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
     dpb_each_item(rows, i, row)
         *regression |= dpb_json_true(row, "regression");

@@ -300,6 +300,34 @@ TEST(cells_are_matched)
     }
 }
 
+/* A cell of comm.bucket and comm.ratio, which a run has read. */
+static json_t *sweep_at(const char *bucket, const char *ratio, double read)
+{
+    json_t *row = cell_of("shm", 9, 10, 11);
+    json_t *cell = json_pack("{s:s, s:s}", "comm.bucket", bucket, "comm.ratio", ratio);
+    json_object_update_new(row, json_pack("{s:o, s:i}", "cell", cell, "cell_index", 1));
+    json_t *sweep = sweep_of(row, cell_of("a", 19, 20, 21));
+    json_object_update_new(sweep, json_pack("{s:{s:{s:{s:s}}}, s:[{s:i, s:{}, s:{s:{s:{s:f}}}}]}",
+                                            "config", "comm", "bucket", "value", bucket, "runs",
+                                            "cell_index", 1, "world", "config", "comm", "ratio",
+                                            "value", read));
+    return sweep;
+}
+
+/* Users write one value in several ways: core's options read it, a plugin's have been read. */
+TEST(cells_are_matched_by_values)
+{
+    bool regression;
+    for (int same = 0; same < 2; same++) {
+        json_t *document = compare(sweep_at("4 MiB", "0.1", 0.1),
+                                   sweep_at("4MiB", "0.10", same ? 0.1 : 0.2), NAN, &regression);
+        const size_t n = json_array_size(json_object_get(document, "rows"));
+        assert_int_equal(n, 1 + same);
+        assert_int_equal(json_array_size(json_object_get(document, "only_a")), 1 - same);
+        assert_int_equal(json_array_size(json_object_get(document, "differences")), 0);
+    }
+}
+
 /* What both have in common cancels where they ran by turns. */
 TEST(turns_are_pairs)
 {

@@ -1,6 +1,9 @@
 /* test_sweep.c - the cells of a sweep: the product and its order, conditions, launch lines, what is
  * refused. */
 
+#include <limits.h>
+
+#include "lib/command.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/sweep_list.h"
 #include "sweep_study.h"
@@ -111,6 +114,37 @@ TEST(conditions_choose_cells)
     }
 }
 
+/* A value has several texts, and conditions are about values. */
+TEST(conditions_compare_values)
+{
+    static const struct {
+        const char *settings[3], *when;
+        size_t n_cells;
+    } rows[] = {
+        {{"sweep.comm.bucket=1 MiB, 4MiB"}, "comm.bucket > 2 MiB", 1},
+        {{"sweep.comm.bucket=1 MiB, 4MiB"}, "comm.bucket = 4096 KiB", 1},
+        {{"sweep.optimizer.learning_rate=0.1, 0.2"}, "optimizer.learning_rate = 0.10", 1},
+        {{"sweep.run.prove=yes, no"}, "run.prove = true", 1},
+        {{"sweep.run.prove=yes, no"}, "run.prove != off", 1},
+        {{"sweep.run.stall_warning_s=1, 2 min"}, "run.stall_warning_s >= 120 s", 1},
+        {{"sweep.run.workers=1, 2", "run.timeout_s=5"}, "run.timeout_s < 1 min", 2},
+        {{"sweep.comm.name=independent, nccl"}, "comm.name != independent", 1},
+        {{"sweep.comm.name=a, b"}, "comm.name != shm and comm.name != \"nccl\"", 2},
+        {{"sweep.comm.codec=none, topk"}, "comm.codec != none", 1},
+        {{"sweep.comm.codec=topk"}, "comm.codec != none", 1},
+        {{"sweep.optimizer.decay_at=\"1,2\", 3"}, "optimizer.decay_at = \"1,2\"", 1},
+        {{"sweep.run.name=x, \"a and b = c\""}, "run.name != \"a and b = c\"", 1},
+        /* of a plugin's option */
+        {{"sweep.comm.codec_ratio=0.10, 0.2", "comm.codec=topk"}, "comm.codec_ratio <= 0.1", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dpb_config *config = configure(rows[i].settings);
+        assert_int_equal(dpb_config_set(config, "sweep", "when", rows[i].when, FILE_LINE), DPB_OK);
+        if (sweep_of(config)->n_cells != rows[i].n_cells)
+            fail_msg("%s holds for another number of cells", rows[i].when);
+    }
+}
+
 TEST(one_duration_stands)
 {
     struct dpb_config *config = CONFIGURE("run.epochs=3", "sweep.run.steps=10,20");
@@ -208,6 +242,24 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.a.b=1,2", "sweep.when=a.c = 1"}, "a.c has no value here"},
         {{"sweep.a.b=1,x", "sweep.when=a.b > 1"}, "'x > 1': > compares numbers"},
         {{"sweep.a.b=1,2", "sweep.when=a.b > 2"}, "sweep.when holds for no cell"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b != 1 && a.b > 1"},
+         "several with `and` and `or` between"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b != 1 AND a.b > 1"}, "is no condition"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b = 1, 2"}, "quote a VALUE with other signs"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b = '1'"}, "is no condition"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b = \"\""}, "is no condition"},
+        {{"sweep.comm.name=shm,sma", "sweep.when=comm.name != independant"},
+         FILE_LINE ": sweep.when: unknown comm 'independant'; did you mean 'independent'?"},
+        {{"sweep.run.workers=1,2", "sweep.when=run.workers > x"},
+         FILE_LINE ": sweep.when: run.workers: 'x' is not a number"},
+        {{"sweep.run.prove=yes,no", "sweep.when=run.prove > no"}, "> compares numbers"},
+        {{"sweep.comm.bucket=1,2", "sweep.when=comm.bucket > 2 mib"}, "has an unknown unit"},
+        {{"sweep.run.workers=1, 01"},
+         FILE_LINE ": sweep.run.workers has '1' and '01', which are one value: leave one out"},
+        {{"sweep.comm.bucket=1MiB, 1048576"}, "has '1MiB' and '1048576', which are one value"},
+        {{"sweep.comm.codec=topk", "sweep.comm.codec_ratio=0.1, 0.10"},
+         "'0.1' and '0.10', which are one"},
+        {{"sweep.over=run.seed", "sweep.run.seed=1, +1"}, "'1' and '+1', which are one value"},
         {{"sweep.repeats=three"}, "repeats"},
         {{"sweep.seeds=3", "sweep.over=run.seed"}, "sweep.seeds and sweep.over are both given"},
         {{"sweep.seeds=3", "sweep.run.seed=1,2"}, "sweep.seeds and an axis run.seed: leave one"},
@@ -391,4 +443,13 @@ TEST(another_length_leaves_figures_out)
     assert_int_equal(json_array_size(plain.sweep->published), 1);
 }
 
-TEST_MAIN(NULL, NULL)
+/* The plugins of the build, for conditions and axes of their names and options. */
+static int set_up(void **state)
+{
+    char plugins[PATH_MAX];
+    (void)state;
+    snprintf(plugins, sizeof plugins, "%s/plugins", build_directory());
+    return setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+}
+
+TEST_MAIN(set_up, NULL)

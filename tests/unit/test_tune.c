@@ -120,16 +120,20 @@ static double mountain(const size_t *at, uint32_t repeat)
 /* From the first value to the one behind the best: no trial more. */
 TEST(finds_the_best_of_an_ordered_axis)
 {
-    static const char *const lists[] = {"1..64 x2", "64, 32, 16, 8, 4, 2, 1",
-                                        "512 KiB, 1 MiB, 2 MiB, 3 MiB, 1 GiB, 2 GiB, 3 GiB"};
+    static const char *const axes[][2] = {
+        {"run.batch", "1..64 x2"},
+        {"run.batch", "64, 32, 16, 8, 4, 2, 1"},
+        {"comm.bucket", "512 KiB, 1 MiB, 2 MiB, 3 MiB, 1 GiB, 2 GiB, 3 GiB"},
+        {"comm.bucket", "512, 1 KiB, 2000, 2 KiB, 3 kB, 3000000, 1 GiB"},
+        {"run.timeout_s", "500 ms, 1, 2 s, 3, 3001 ms, 1 min, 61"}};
     factor = 1.5;
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
         for (peak = 0; peak < 7; peak++) {
             char axis[128], best[64];
-            snprintf(axis, sizeof axis, "tune.run.batch=%s", lists[i]);
+            snprintf(axis, sizeof axis, "tune.%s=%s", axes[i][0], axes[i][1]);
             struct study s = STUDY(axis);
             search(&s, mountain, FOREVER);
-            snprintf(best, sizeof best, "run.batch=%s", s.sweep->axes[0].values[peak]);
+            snprintf(best, sizeof best, "%s=%s", axes[i][0], s.sweep->axes[0].values[peak]);
             expect(&s, best, peak < 6 ? peak + 2 : 7);
         }
 }
