@@ -119,6 +119,7 @@ static int user_main(const struct dpb_program *program, int argc, char **argv)
     const char *own = argc > 0 ? command_of(argv[0]) : NULL;
     char users[PATH_MAX];
     dpb_program_words(argv);
+    dpb_plugins_detach();
     if (own) {
         const struct dpb_command *command = dpb_command_find(own);
         if (command && argc == 2 && asks_for_help(argv[1]))

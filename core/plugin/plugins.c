@@ -21,6 +21,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "plugin/detach.h"
 #include "plugin/trial.h"
 
 enum { MESSAGE_BYTES = 4096 };
@@ -103,6 +104,12 @@ static const char *keep_reason(struct object *object, const char *format, ...)
 /* Those that came with dpbench need no trial. */
 static bool is_own_file(const char *path);
 static bool tries; /* the lock held: this process looks at whatever lies there */
+static bool detaches;
+
+void dpb_plugins_detach(void)
+{
+    detaches = true;
+}
 
 static void load_object(struct object *object, const struct dpb_host *host)
 {
@@ -121,6 +128,8 @@ static void load_object(struct object *object, const struct dpb_host *host)
         refuse(object, named ? why + n + 2 : why); /* messages begin with the path anyway */
         return;
     }
+    if (detaches)
+        dpb_detach(object->path);
     const struct dpb_plugin *(*entry)(const struct dpb_host *);
     *(void **)&entry = dlsym(handle, "dpb_plugin_entry");
     if (!entry) {

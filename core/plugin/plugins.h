@@ -17,6 +17,11 @@
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
                            const struct dpb_host *host, const struct dpb_plugin **plugin);
 
+/* For processes that outlive a job: whatever happens to the files of plugins does not happen to a
+ * process that calls this first. Ranks keep the files mapped: many of them share the memory, and
+ * profilers find the functions' names. */
+void dpb_plugins_detach(void);
+
 /* The shared object that a loaded plugin is in; lives as long as the process. NULL: none was loaded
  * for it. */
 const char *dpb_plugin_path(const struct dpb_plugin *plugin);
