@@ -14,7 +14,6 @@
 #include "study/document/read.h"
 #include "study/document/setup.h"
 #include "study/document/target.h"
-#include "study/table/merge_axes.h"
 
 /* ---- what else differs --------------------------------------------------------------------- */
 
@@ -60,8 +59,18 @@ static void compare_runs(const json_t *a, const json_t *b, json_t *list)
     json_decref(of_b);
 }
 
+/* The settings of a document by their values. `same_cells`: the axes have the same values, however
+ * these are written. @owned. */
+static json_t *settings_of(const json_t *document, bool same_cells)
+{
+    json_t *values = dpb_config_values(json_object_get(document, "config"));
+    dpb_each_member(same_cells ? json_object_get(document, "axes") : NULL, axis, list)
+        json_object_del(json_object_get(values, "sweep"), axis);
+    return values;
+}
+
 /* @owned; NULL for lack of memory. */
-static json_t *differences_of(const json_t *a, const json_t *b)
+static json_t *differences_of(const json_t *a, const json_t *b, bool same_cells)
 {
     static const struct {
         const char *name, *path;
@@ -85,8 +94,7 @@ static json_t *differences_of(const json_t *a, const json_t *b)
     };
     bool runs = !json_object_get(a, "rows");
     json_t *list = json_array();
-    json_t *values_a = dpb_config_values(json_object_get(a, "config"));
-    json_t *values_b = dpb_config_values(json_object_get(b, "config"));
+    json_t *values_a = settings_of(a, same_cells), *values_b = settings_of(b, same_cells);
     dpb_json_differences(values_a, values_b, "config", note_difference, list);
     json_decref(values_a);
     json_decref(values_b);
@@ -427,7 +435,9 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
         json_decref(parts);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
     }
-    json_t *differences = differences_of(a->document, b->document);
+    const bool same_cells = json_array_size(json_object_get(parts, "only_a")) == 0 &&
+                            json_array_size(json_object_get(parts, "only_b")) == 0;
+    json_t *differences = differences_of(a->document, b->document, same_cells);
     if (same && require_same(differences, same) != DPB_OK) {
         json_decref(differences);
         json_decref(parts);
