@@ -50,6 +50,9 @@ static char *setup_of(const json_t *run, bool with_optimizer)
         json_object_del(setup, "optimizer");
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         json_object_set(setup, facts[i], (json_t *)(uintptr_t)dpb_json_at(run, facts[i]));
+    dpb_each_member(json_object_get(run, "inputs"), name, input)
+        if (!dpb_begins_with(name, "comm."))
+            json_object_set(setup, name, input);
     dpb_each_item(json_object_get(run, "ranks"), i, rank) {
         json_array_append(ranks, json_object_get(rank, "host"));
         json_array_append(ranks, json_object_get(rank, "threads"));

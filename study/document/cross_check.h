@@ -1,8 +1,8 @@
 /*
  * cross_check.h - the runs of a sweep beside each other. Runs that differ in [comm] and [optimizer]
  * alone begin with equal weights and samples, so their first losses are equal. Compared are only
- * runs of the same build, host and threads, in fp32 or fp64, on no GPU, whose first loss is that of
- * all workers.
+ * runs of the same build, data, host and threads, in fp32 or fp64, on no GPU, whose first loss is
+ * that of all workers.
  */
 #ifndef DPB_STUDY_DOCUMENT_CROSS_CHECK_H
 #define DPB_STUDY_DOCUMENT_CROSS_CHECK_H

@@ -10,6 +10,7 @@
 #include "record/series.h"
 #include "study/document/cross_check.h"
 #include "study/document/rows.h"
+#include "study/document/setup.h"
 #include "study/document/target.h"
 #include "study/document/verdict.h"
 
@@ -115,6 +116,8 @@ static void make_series(json_t *document)
 void dpb_sweep_finish(dpb_status status, json_t *document)
 {
     json_t *warnings = json_object_get(document, "warnings");
+    if (!json_object_get(document, "merged")) /* which has the setups of its sources */
+        dpb_setups_split(document);
     dpb_sweep_make_rows(document);
     dpb_sweep_add_accuracy(document);
     dpb_sweep_add_speedups(document);

@@ -47,7 +47,7 @@ static double cell_of(const json_t *run)
     return is_timing(run) && cell >= 0 && json_is_object(json_object_get(run, "cell")) ? cell : NAN;
 }
 
-/* The timing runs of one cell; @borrowed. */
+/* The timing runs of one cell, or of one setup there; @borrowed. */
 struct cell_runs {
     const json_t **ok, **good; /* `good` has the disturbed ones, too */
     size_t n_ok, n_good, n_failed;
@@ -56,7 +56,9 @@ struct cell_runs {
     const char *reason; /* why the first failed one failed */
 };
 
-static bool cell_runs_find(const json_t *document, double cell, struct cell_runs *found)
+/* `setup` NULL: all. */
+static bool cell_runs_find(const json_t *document, double cell, const json_t *setup,
+                           struct cell_runs *found)
 {
     const json_t *runs = json_object_get(document, "runs");
     *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok),
@@ -64,7 +66,8 @@ static bool cell_runs_find(const json_t *document, double cell, struct cell_runs
     if (!found->ok || !found->good)
         return false;
     dpb_each_item(runs, i, run) {
-        if (cell_of(run) != cell)
+        if (cell_of(run) != cell ||
+            (setup && !json_equal(json_object_get(json_object_get(run, "cell"), "setup"), setup)))
             continue;
         if (is_ok(run))
             found->good[found->n_good++] = run;
@@ -403,14 +406,17 @@ static double *cells_of(const json_t *document, size_t *n)
 void dpb_sweep_make_rows(json_t *document)
 {
     double samples = common_samples(document);
+    const json_t *setups = json_object_get(json_object_get(document, "axes"), "setup");
+    const size_t n_setups = setups ? json_array_size(setups) : 1;
     size_t n_cells;
     double *cells = cells_of(document, &n_cells);
     json_t *odd = dpb_cross_check(document);
     json_array_clear(json_object_get(document, "rows"));
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
-    for (size_t i = 0; i < n_cells; i++) {
+    for (size_t i = 0; i < n_cells * n_setups; i++) {
         struct cell_runs runs;
-        if (cell_runs_find(document, cells[i], &runs) && runs.any)
+        const json_t *setup = json_array_get(setups, i % n_setups);
+        if (cell_runs_find(document, cells[i / n_setups], setup, &runs) && runs.any)
             json_array_append_new(json_object_get(document, "rows"),
                                   row_to_json(&runs, samples, document, odd));
         free(runs.ok);

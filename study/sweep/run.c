@@ -17,6 +17,7 @@
 #include "record/result.h"
 #include "record/result_file.h"
 #include "study/document/rows.h"
+#include "study/document/setup.h"
 #include "study/document/verdict.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
@@ -186,15 +187,16 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
 {
     size_t n_left = 0;
     json_t *kept = json_object_get(record->document, "runs");
-    dpb_each_item(json_object_get(arguments->document, "runs"), i, run) {
-        if (!dpb_json_is(run, "status", "ok"))
+    dpb_each_item(json_object_get(arguments->document, "runs"), i, done) {
+        if (!dpb_json_is(done, "status", "ok"))
             continue;
+        json_t *run = dpb_setups_unsplit(done);
+        json_array_append_new(kept, run);
         if (!dpb_sweep_has(sweep, run))
             return dpb_fail(DPB_USAGE,
                             "%s: run %zu is of no cell of this sweep: its `cell` and `cell_index` "
                             "do not agree with the axes; give the file as dpbench wrote it",
                             arguments->file, i + 1);
-        json_array_append(kept, run);
         keep_run(record);
     }
     for (size_t i = 0; i < queue->n; i++)

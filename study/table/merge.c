@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "study/document/rows.h"
+#include "study/document/setup.h"
 #include "study/table/merge_axes.h"
 
 /* ---- runs ---------------------------------------------------------------------------------- */
@@ -29,26 +30,29 @@ static bool is_given_before(const struct dpb_merge *merge, const json_t *run)
     return dpb_json_find(merge->accuracy, "", run) != NULL;
 }
 
-/* False: out of memory. */
+/* `run` is stolen. False: out of memory. */
 static bool add_run(struct dpb_merge *merge, size_t at, json_t *run)
 {
     struct dpb_merge_source *source = &merge->sources[at];
     if (is_given_before(merge, run)) {
         merge->n_twice++;
+        json_decref(run);
         return true;
     }
     if (is_accuracy(run))
-        return json_array_append(merge->accuracy, run) == 0;
+        return json_array_append_new(merge->accuracy, run) == 0;
     if (merge->n_items == merge->capacity) {
         const size_t capacity = 2 * merge->capacity + 16;
         struct dpb_merge_item *items = realloc(merge->items, capacity * sizeof *items);
-        if (!items)
+        if (!items) {
+            json_decref(run);
             return false;
+        }
         merge->items = items;
         merge->capacity = capacity;
     }
     struct dpb_merge_item *item = &merge->items[merge->n_items];
-    *item = (struct dpb_merge_item){.run = json_incref(run), .source = at, .order = merge->n_items};
+    *item = (struct dpb_merge_item){.run = run, .source = at, .order = merge->n_items};
     merge->n_items++;
     if (dpb_merge_is_of_sweep(run)) {
         item->cell = dpb_json_number(run, "cell_index");
@@ -78,7 +82,8 @@ static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
         .settings = json_object(),
         .defaults = json_object(),
         .of_cells = json_object(),
-        .facts = json_object(),
+        .setups = json_array(),
+        .facts = json_pack("[{}]"),
     };
     return merge->n_sources++;
 }
@@ -89,12 +94,12 @@ static bool add_result(struct dpb_merge *merge, const struct dpb_compared *resul
     if (!dpb_json_is(result->document, "schema", "dpbench.sweep/1")) {
         const bool kept = dpb_merge_is_of_sweep(result->document);
         return add_run(merge, find_source(merge, result->file, kept),
-                       (json_t *)(uintptr_t)result->document);
+                       dpb_setups_unsplit(result->document));
     }
     const size_t source = find_source(merge, result->file, false), n_before = merge->n_items;
     const double repeats = dpb_json_number(result->document, "repeats");
     dpb_each_item(json_object_get(result->document, "runs"), i, run)
-        good &= add_run(merge, source, run);
+        good &= add_run(merge, source, dpb_setups_unsplit(run));
     /* A sweep whose runs were all given before, or sweep.json of a directory, adds no repeats. */
     if (merge->n_items > n_before && repeats <= DPB_MERGE_REPEATS &&
         repeats > (double)merge->sources[source].repeats)
@@ -114,17 +119,24 @@ static int by_source(const void *a, const void *b)
 
 /* ---- setups -------------------------------------------------------------------------------- */
 
-/* The runs of a sweep have one setup: its rows stay as they are. */
+/* A source has several setups only where its own table has them: its rows stay as they are. */
 static void find_setups(struct dpb_merge *merge)
 {
-    for (size_t i = 0; i < merge->n_items; i++)
-        dpb_setups_learn(merge->sources[merge->items[i].source].facts, merge->items[i].run);
-    for (size_t i = 0; i < merge->n_sources; i++) {
-        const size_t setup = dpb_setups_add(merge->setups, merge->sources[i].facts, merge->pool);
-        for (size_t k = 0; k < merge->n_items; k++)
-            if (merge->items[k].source == i)
-                merge->items[k].setup = setup;
+    for (size_t i = 0; i < merge->n_items; i++) {
+        struct dpb_merge_item *item = &merge->items[i];
+        const struct dpb_merge_source *source = &merge->sources[item->source];
+        item->own = dpb_setups_within(source->setups, item->run);
+        while (json_array_size(source->facts) <= item->own)
+            json_array_append_new(source->facts, json_object());
+        dpb_setups_learn(json_array_get(source->facts, item->own), item->run);
     }
+    for (size_t i = 0; i < merge->n_sources; i++)
+        dpb_each_item(merge->sources[i].facts, own, facts) {
+            const size_t setup = dpb_setups_add(merge->setups, facts, merge->pool);
+            for (size_t k = 0; k < merge->n_items; k++)
+                if (merge->items[k].source == i && merge->items[k].own == own)
+                    merge->items[k].setup = setup;
+        }
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */
@@ -230,8 +242,10 @@ static json_t *warnings_of(const struct dpb_compared *results, size_t n)
         const bool is_sweep = json_object_get(results[i].document, "runs") != NULL;
         json_t *warnings = json_object_get(results[i].document, "warnings");
         dpb_each_item(warnings, k, warning) {
-            const bool again = dpb_json_is(warning, "code", "cores_differ") ||
-                               dpb_json_is(warning, "code", "like_independent"); /* finish adds */
+            const char *code = dpb_json_text(warning, "code", "");
+            const bool again = strcmp(code, "cores_differ") == 0 ||
+                               strcmp(code, "like_independent") == 0 || /* finish adds them */
+                               strcmp(code, "setups_differ") == 0;      /* the notes say it */
             if (is_sweep && !again &&
                 !dpb_json_find(list, "text", json_object_get(warning, "text")))
                 json_array_append(list, warning);
@@ -283,7 +297,7 @@ static json_t *states_of(const struct dpb_merge *merge)
 {
     json_t *facts = json_array();
     for (size_t i = 0; i < merge->n_sources; i++)
-        json_array_append(facts, merge->sources[i].facts);
+        json_array_append(facts, json_array_get(merge->sources[i].facts, 0));
     json_t *states = dpb_setups_differences(facts, true);
     json_decref(facts);
     return states;
@@ -371,6 +385,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, const char *p
         json_decref(merge.sources[i].settings);
         json_decref(merge.sources[i].defaults);
         json_decref(merge.sources[i].of_cells);
+        json_decref(merge.sources[i].setups);
         json_decref(merge.sources[i].facts);
     }
     json_decref(merge.axes);

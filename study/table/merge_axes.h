@@ -15,10 +15,10 @@
 struct dpb_merge_item {
     json_t *run; /* @owned: a copy, which gets its place in the merged document */
     size_t source, order;
-    double cell;    /* its cell in its source; 0 where it has none */
-    int64_t repeat; /* likewise */
-    size_t setup;
-    size_t *at, n_at; /* @borrowed: by axis, the number of its value, from 1; 0: it has none */
+    double cell;       /* its cell in its source; 0 where it has none */
+    int64_t repeat;    /* likewise */
+    size_t own, setup; /* among those of its source, and of all */
+    size_t *at, n_at;  /* @borrowed: by axis, the number of its value, from 1; 0: it has none */
 };
 
 /* A sweep, or a run outside any sweep. */
@@ -30,7 +30,8 @@ struct dpb_merge_source {
     json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
     json_t *defaults; /* @owned: SECTION.KEY: true, of settings left unset */
     json_t *of_cells; /* @owned: its axes, as the members of an object */
-    json_t *facts;    /* @owned: the machine and software of its runs */
+    json_t *setups;   /* @owned: as of dpb_setups_within */
+    json_t *facts;    /* @owned: by these, the machine and software of its runs */
 };
 
 struct dpb_merge {
@@ -62,23 +63,5 @@ dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge);
 void dpb_merge_find_axes(struct dpb_merge *merge);
 /* The number of the item's value among those of an axis, from 1; 0: it has no such setting. */
 size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, const char *key);
-
-/* ---- setups: machine and software of runs --------------------------------------------------- */
-
-/* Machine without its state (setup.h), a worker's share of it, versions, environment, inputs,
- * launcher, GPU. Runs have one setup where nothing of it differs. A plugin is compared with the
- * plugin of its name, an input with that of the same setting, so the cells of a sweep have one
- * setup. */
-
-/* Adds the facts of a run to `facts`, an object, and replaces none: machine, versions, environment,
- * launcher and GPU; plugins by kind and name; inputs by setting and value. A refused run has none.
- */
-void dpb_setups_learn(json_t *facts, const json_t *run);
-/* The number of the setup with these facts in `setups`, an array that gets the new ones. `pool`:
- * see dpb_merge. */
-size_t dpb_setups_add(json_t *setups, const json_t *facts, const char *pool);
-/* All differences, of the machines' state or of all else, by path: an array with {value} for each
- * setup, {} where it has none. @owned. */
-json_t *dpb_setups_differences(const json_t *setups, bool of_state);
 
 #endif

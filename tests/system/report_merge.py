@@ -9,6 +9,7 @@ import glob
 import io
 import math
 import random
+import shutil
 import statistics
 import sys
 import unittest
@@ -164,6 +165,23 @@ class OfSeveral(unittest.TestCase):
         save(resumed, "resumed.json")
         self.assertEqual(report("--csv", "resumed.json", "resumed.json").stdout,
                          report("--csv", "sweep.json").stdout)
+
+    def test_rows_of_a_plugin_that_was_replaced(self):
+        """While a sweep ran: its own table, that of its runs, and that of a sweep that goes on from it."""
+        shutil.copytree("sweep.json.runs", "replaced.runs")
+        for path in glob.glob("replaced.runs/0*.json"):
+            run = load(path)
+            if run["repeat"] == 1:
+                run["versions"]["plugins"]["device"]["file"]["crc32"] = "another"
+            save(run, path)
+        for before, after in (("replaced.runs", "replaced.json"), ("replaced.json", "again.json")):
+            ended = dpbench("rerun", before, "--resume", "--output", after)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertIn("'.file.crc32 is ", load(after)["warnings"][-1]["text"])
+        of_sweep = rows_of("again.json")
+        self.assertEqual(sorted(row["cell.setup"] + row["runs"] for row in of_sweep), ["11"] * 8 + ["21"] * 8)
+        self.assertEqual(sorted(row["samples_per_s.median"] for row in rows_of("replaced.runs", "again.json")),
+                         sorted(row["samples_per_s.median"] for row in of_sweep))
 
     def test_a_default_of_each_plugin_is_no_replicate(self):
         """comm.period is 1 for gossip and 8 for local_sgd: the strategy decides, not the repeat."""

@@ -389,6 +389,8 @@ TEST(first_losses_agree)
         {"world.workers", "3", 2, false},
         {"world.left", "1", 2, false},
         {"versions.build", "2", 2, false},
+        {"inputs", "{\"data.path\": 7}", 2, false},
+        {"inputs", "{\"comm.rows\": 7}", 1 + 2e-6, true},
         {"ranks", "[{\"threads\": 2}]", 2, false},
         {"gpus", "{}", 2, false},
         {"strategy.consistency", "\"partial(1 of 2)\"", 2, false},
@@ -546,6 +548,59 @@ TEST(disturbed_runs_of_a_repeat_count_alike)
     for (size_t i = 0; i < 3; i++)
         add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, rates[0][i], 0, 10, NULL, 0});
     EXPECT_TABLE(&s, "median of 1 repeat; interval: 95 % of the run's mean, by its steps.");
+}
+
+/* A run whose plugin has this checksum, and its data this fingerprint. */
+static void add_build(const struct study *s, size_t cell, uint32_t repeat, const char *crc32,
+                      const char *fingerprint)
+{
+    const char *name = cell == 0 ? "replicated" : "shm";
+    add_run(s, cell, repeat, (struct made_run){name, 2, 1, 1000 + 10 * repeat, 0, 10, NULL, 0});
+    json_t *runs = json_object_get(s->document, "runs");
+    json_object_update_new(json_array_get(runs, json_array_size(runs) - 1),
+                           json_pack("{s:{s:s, s:{s:{s:s, s:{s:s, s:s}}}}, s:{s:{s:s, s:s, s:s?}}}",
+                                     "versions", "dpbench", "1", "plugins", "comm", "name", name,
+                                     "file", "path", crc32, "crc32", cell == 0 ? "own" : crc32,
+                                     "inputs", "data.path", "path", "there", "files", "9",
+                                     "fingerprint", fingerprint));
+}
+
+/* Rows of two builds or data would be a mean of both. Each cell has a plugin of its own. */
+TEST(replaced_plugins_and_data_have_rows_of_their_own)
+{
+    static const struct {
+        const char *crc32[2], *fingerprint[2], *told; /* by repeat */
+        size_t n_rows;
+    } rows[] = {
+        {{"1", "1"}, {"x", "x"}, NULL, 2},
+        {{"1", "1"}, {"x", NULL}, NULL, 2}, /* not looked at to its end */
+        {{"1", "2"},
+         {"x", "x"},
+         "plugins.comm 'shm'.file.crc32 is \"1\" (setup 1), \"2\" (setup 2): it was replaced",
+         3},
+        {{"1", "1"},
+         {"x", "y"},
+         "inputs.data.path = ?.fingerprint is \"x\" (setup 1), \"y\" (setup 2): it was replaced",
+         4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct study s = STUDY("sweep.comm.name=replicated,shm", "sweep.repeats=2");
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                add_build(&s, cell, repeat, rows[i].crc32[repeat], rows[i].fingerprint[repeat]);
+        char *text = table_of(&s);
+        const json_t *warnings = json_object_get(s.document, "warnings");
+        assert_int_equal(json_array_size(warnings), rows[i].told ? 1 : 0);
+        assert_int_equal(json_array_size(json_object_get(s.document, "rows")), rows[i].n_rows);
+        if (!rows[i].told)
+            continue;
+        assert_true(dpb_json_is(json_array_get(warnings, 0), "code", "setups_differ"));
+        expect_said(dpb_json_text(json_array_get(warnings, 0), "text", ""), rows[i].told);
+        const json_t *last = row_at(&s, rows[i].n_rows - 1);
+        assert_string_equal(dpb_json_text(last, "cell.setup", ""), "2");
+        assert_int_equal(dpb_json_number(last, "runs"), 1);
+        print_message("%s\n", text);
+    }
 }
 
 TEST_MAIN(NULL, NULL)
