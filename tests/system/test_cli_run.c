@@ -345,6 +345,7 @@ TEST(test_setting_taken_back)
 {
     struct command command;
     sandbox_write("back.ini", "[run]\nresults =\nworkers = 2\nsteps = 3\nwarmup_steps = 1\n"
+                              "batch = 2\nsteady_limit_s = 0\n"
                               "[data]\nname = idx\npath = nowhere\n[model]\nname = tiny\n"
                               "[device]\nname = reference\n[comm]\nname = shm\nbucket = 4kB\n");
     run(&command, 0,
