@@ -155,9 +155,10 @@ static void expect_books(const struct row *row, const struct world *world, const
     assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
 }
 
-/* A library takes milliseconds for a bucket, however small: three workers run it with few buckets,
- * by the codecs without other options. With DPB_ALL_CELLS (check-long) all have all, with ONES in
- * each row. */
+/* Each pair of codec, carrier and world occurs: a carrier has every second world of a codec, by
+ * turns. A library takes milliseconds for a bucket, however small: three workers run it with few
+ * buckets, by the codecs without other options. With DPB_ALL_CELLS (check-long) all have all, with
+ * ONES in each row. */
 static void test_books(void **state)
 {
     static const struct world ones = {2, 2, ONES};
@@ -170,7 +171,8 @@ static void test_books(void **state)
         const size_t first = N_WORLDS - row->n_worlds;
         const size_t n = SANITIZED ? row->n_worlds / 2 : row->n_worlds;
         for (size_t world = first; !is_slow && world < first + n; world++)
-            expect_books(row, &worlds[world], carriers[i]);
+            if (all || SANITIZED || ((size_t)(row - rows) + i + world) % 2 == 0)
+                expect_books(row, &worlds[world], carriers[i]);
         if (is_slow)
             expect_books(row, &of_library, carriers[i]);
         if (all || (!is_slow && (row == rows || row == rows + i)))
@@ -325,7 +327,7 @@ static void test_servers(void **state)
     static const char *const codecs[] = {"topk comm.codec_ratio=0.1 comm.codec_start_step=5",
                                          ("topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 "
                                           "comm.codec_warmup_steps=6 optimizer.momentum=0"),
-                                         "int8 comm.codec_rounding=stochastic comm.bucket=388",
+                                         "int8 comm.codec_rounding=stochastic comm.bucket=1000",
                                          "onebit optimizer.clip_norm=0.05",
                                          "powersgd comm.bucket=4000"};
     for (int i = 0; i < PART_OF(codecs, 2); i++) {
@@ -537,13 +539,17 @@ static double bytes_moved(const char *carrier, const char *codec, double m, doub
     return 2 * (m + (strstr(carrier, "codec_back") ? m : M));
 }
 
+/* Ratio and residual are the codec's, bytes the carrier's: a carrier has every second codec by
+ * turns, and one of powersgd's two. */
 TEST(test_result)
 {
+    const bool whole = SANITIZED || getenv("DPB_ALL_CELLS") != NULL;
     for (size_t i = 0; i < N_MEASURED * n_carriers; i++) {
         const struct measured *row = &measured[i / n_carriers];
         struct command command;
         char settings[256];
-        if (!carries(carriers[i % n_carriers], row->codec))
+        const bool has_turn = whole || (i / n_carriers + i % n_carriers) % 2 == 0;
+        if (!has_turn || !carries(carriers[i % n_carriers], row->codec))
             continue;
         snprintf(settings, sizeof settings,
                  "comm.name=%s comm.codec=%s run.workers=3 run.steps=12 optimizer.momentum=0",
@@ -785,7 +791,7 @@ int main(void)
         static char of_core[MOST_CARRIERS][64], goes_on[MOST_CARRIERS][128];
         snprintf(of_core[i], sizeof *of_core, "%s run.comm_cores=1", carriers[i]);
         snprintf(goes_on[i], sizeof *goes_on,
-                 "topk comm.codec_momentum=0.9 optimizer.momentum=0 comm.bucket=1000 comm.name=%s",
+                 "topk comm.codec_momentum=0.9 optimizer.momentum=0 comm.bucket=4000 comm.name=%s",
                  carriers[i]);
         add_case(test_servers, (void *)carriers[i], "%s: the bits of shm", carriers[i]);
         add_case(test_servers, of_core[i], "%s: the bits of shm", of_core[i]);
