@@ -86,10 +86,11 @@ static void test_many_workers(void **state)
 
 /* ---- real models --------------------------------------------------------------------------- */
 
-/* Each strategy has one of them in turn; all of them in `make check-long`. */
+/* Each has two buckets. Each strategy has one of them in turn; all of them in `make check-long`. */
 static void test_model(void **state)
 {
-    static const char *const models[] = {"lenet", "alexnet_cifar10", "resnet20"};
+    static const char *const models[] = {"lenet model.image=12", "alexnet_cifar10 model.image=12",
+                                         "resnet20"};
     const struct strategy_form *form = *state;
     static size_t turn;
     if (!have_cpu_device())
