@@ -125,10 +125,11 @@ TEST(test_data_of_one_worker)
         fail_msg("exit %d: %s", command.exit_code, command.err);
 }
 
+/* A process takes its memory by the end of its second step. */
 static int set_up(void **state)
 {
     const int result = faults_setup(state);
-    sandbox_write("plan.ini", "[run]\nresults =\nbatch = 8\nsteps = 3\nwarmup_steps = 1\n"
+    sandbox_write("plan.ini", "[run]\nresults =\nbatch = 8\nsteps = 1\nwarmup_steps = 1\n"
                               "steady_limit_s = 0\n[device]\nthreads = 1\n[eval]\nevery = 0\n");
     dataset_idx("large", 60000, 64, 28); /* of 28 x 28 bytes: 45 MiB */
     return result;
