@@ -17,12 +17,12 @@ static const struct row rows[] = {
     {{"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL},
     {{"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, ALL},
     {{"resnet20", NULL, 0, 3, DPB_UINT8, DPB_HWC, NULL}, ALL},
-    {{"googlenet", NULL, 33, 2, DPB_UINT8, DPB_HWC, NULL}, ALL - EVALUATION},
+    {{"googlenet", NULL, 33, 2, DPB_UINT8, DPB_HWC, NULL}, OPS | REPEAT},
     {{"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS | REPEAT},
     {{"mobilenet_v1", NULL, 33, 2, DPB_UINT8, DPB_CHW, NULL}, OPS | REPEAT},
     {{"cifar_cnn", NULL, 0, 2, DPB_UINT8, DPB_HWC, NULL}, ALL},
     {{"gpt_tiny", NULL, 20, 2, DPB_INT32, DPB_CHW, NULL}, ALL},
-    {{"vit_ti16", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL}, ALL},
+    {{"vit_ti16", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL}, OPS | REPEAT},
 };
 
 static void test_model(void **state)
