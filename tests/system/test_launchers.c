@@ -35,7 +35,7 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
     struct command command;
     launched(&command, 120, by, 4,
              "-c %s --output " RESULT " run.epochs=1 run.batch=8 data.name=synthetic "
-             "data.samples=320 data.test_samples=100 %s",
+             "data.samples=96 data.test_samples=100 %s",
              lenet_ini, strategy);
     json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
