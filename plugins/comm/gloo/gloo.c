@@ -591,12 +591,12 @@ static dpb_status gloo_needs(const void *options, struct dpb_comm_needs *needs)
     return check_way(options ? options : &defaults);
 }
 
-/* Leaves the contract. Refuses operations here, since `needs` does not know the operation. */
+/* Refuses operations here, since `needs` does not know the operation. */
 static dpb_status gloo_contract(const void *options, const struct dpb_comm_args *args,
                                 struct dpb_contract *contract)
 {
     const struct gloo_options *given = options ? options : &defaults;
-    (void)contract;
+    dpb_coded_contract(args, contract);
     if (args->operation != DPB_ALL_REDUCE && given->transport == SHIM_IBVERBS)
         return host->fail(DPB_UNSUPPORTED,
                           "comm.transport = ibverbs: Gloo has the operations beside the all-reduce "
