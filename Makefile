@@ -33,7 +33,7 @@ ifneq ($(filter clean,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
 
-PKGS    := inih jansson hwloc zlib libsodium
+PKGS    := jansson hwloc zlib libsodium
 CFLAGS  ?= -O2 -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 DEFS    := -D_GNU_SOURCE -DDPB_VERSION='"$(shell cat VERSION)"'

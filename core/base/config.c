@@ -1,15 +1,8 @@
-/*
- * config.c - settings from .ini files, from the command line and from JSON.
- *
- * inih parses, fed line by line. As distributions build inih, it cuts long lines, hides line
- * numbers, joins an indented line to the value before, and drops text behind a section's bracket.
- * So each line is checked and unindented before inih sees it.
- */
+/* config.c - settings from .ini files, from the command line and from JSON. */
 #include "base/config.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <ini.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +13,7 @@
 #include "base/log.h"
 
 enum {
-    SECTION_BYTES = 49, /* inih cuts a section's name after these bytes */
+    LINE_BYTES = 8192, /* of a file, without its comment: a path and its key */
     MESSAGE_BYTES = 4096,
     MAX_SETTINGS = 4096, /* more than there are options: each is looked for among the others */
 };
@@ -197,7 +190,7 @@ struct reader {
     FILE *file;
     const char *path;
     int line;
-    bool in_section;
+    char *section; /* @owned. NULL: before the first */
     dpb_status status;
     struct dpb_config *found;
 };
@@ -212,111 +205,109 @@ DPB_PRINTF(2, 3) static void refuse(struct reader *reader, const char *format, .
     reader->status = dpb_fail(DPB_USAGE, "%s:%d: %s", reader->path, reader->line, reason);
 }
 
-/* Reads a line into `text`, without its end, its indentation and a byte order mark. Reads byte by
+/* Cuts blanks from both ends of [begin, end), in place. */
+static char *trim(char *begin, char *end)
+{
+    while (end > begin && strchr(blanks, end[-1]))
+        end--;
+    *end = '\0';
+    return begin + strspn(begin, blanks);
+}
+
+/* Reads a line into `text`, without its end, its indentation, its comment and a byte order mark. A
+ * comment begins with `;` or `#` at the line's beginning, or with `;` behind a blank. Reads byte by
  * byte, to refuse a NUL and a line without end. False at the end of the file and on errors. */
-static bool read_text(struct reader *reader, char *text, size_t capacity)
+static bool read_text(struct reader *reader, char text[LINE_BYTES])
 {
     size_t length = 0;
+    bool comment = false;
     int c = getc(reader->file);
     if (c == EOF)
         return false;
     reader->line++;
-    for (; c != EOF && c != '\n'; c = getc(reader->file)) {
+    for (char before = ' '; c != EOF && c != '\n'; before = (char)c, c = getc(reader->file)) {
         if (c == '\0' || (c < ' ' && !strchr(blanks, c)) || c == 0x7f) {
             refuse(reader, "%s: this is not a text file",
                    c == '\0' ? "a NUL byte" : "a control character");
             return false;
         }
-        if (length == 0 && strchr(blanks, c))
+        comment |= (c == ';' && strchr(blanks, before)) || (c == '#' && length == 0);
+        if (comment || (length == 0 && strchr(blanks, c)))
             continue;
-        if (length + 1 == capacity) {
-            if (strchr(blanks, c))
-                continue;
-            refuse(reader, "the line is longer than %zu bytes", capacity - 1);
+        if (length + 1 == LINE_BYTES) {
+            refuse(reader, "the line is longer than %d bytes", LINE_BYTES - 1);
             return false;
         }
         text[length++] = (char)c;
-        if (length == 3 && reader->line == 1 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
+        if (length == 3 && reader->line == 1 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
             length = 0;
+            c = ' ';
+        }
     }
-    while (length > 0 && strchr(blanks, text[length - 1]))
-        length--;
-    text[length] = '\0';
+    trim(text, text + length);
     return true;
 }
 
-static void check_section(struct reader *reader, const char *text)
+static void take_section(struct reader *reader, char *text)
 {
-    size_t length = strcspn(text + 1, "]");
-    const char *close = text + 1 + length;
-    const char *rest = close + (*close ? 1 + strspn(close + 1, blanks) : 0);
-    if (*close != ']' || memchr(text, ';', length + 1))
+    char *close = strchr(text, ']');
+    const char *rest = close ? close + 1 + strspn(close + 1, blanks) : "";
+    if (!close)
         refuse(reader, "a section's name without its ']'");
-    else if (length == 0)
+    else if (close == text + 1)
         refuse(reader, "a section without a name");
-    else if (length > SECTION_BYTES)
-        refuse(reader, "the section's name is longer than %d bytes", SECTION_BYTES);
-    else if (!strchr(";#", *rest))
+    else if (*rest != '\0' && *rest != ';' && *rest != '#')
         refuse(reader, "'%s' after the section's name: a setting takes a line of its own", rest);
-    reader->in_section = true;
+    if (reader->status != DPB_OK)
+        return;
+    *close = '\0';
+    free(reader->section);
+    reader->section = strdup(text + 1);
+    reader->status = dpb_allocated(reader->section);
 }
 
-static void check_key(struct reader *reader, const char *text)
+static dpb_status set_at(struct reader *reader, const char *key, const char *value)
 {
-    size_t length = strcspn(text, "=:");
-    bool assigns = text[length] == '=';
-    while (length > 0 && strchr(blanks, text[length - 1]))
-        length--;
-    if (!assigns || memchr(text, ';', length))
-        refuse(reader, "'%s' is not KEY = VALUE (a value does not go on in the next line)", text);
-    else if (length == 0)
-        refuse(reader, "a value without a key");
-    else if (!reader->in_section)
-        refuse(reader, "'%.*s' stands before the first [section]", (int)length, text);
-}
-
-/* inih calls this for each line, instead of fgets. */
-static char *read_line(char *text, int capacity, void *context)
-{
-    struct reader *reader = context;
-    if (reader->status != DPB_OK || !read_text(reader, text, (size_t)capacity))
-        return NULL;
-    if (*text == '[')
-        check_section(reader, text);
-    else if (!strchr(";#", *text))
-        check_key(reader, text);
-    return reader->status == DPB_OK ? text : NULL;
-}
-
-/* inih calls this for each setting; 1: continue. */
-static int take_setting(void *context, const char *section, const char *key, const char *value)
-{
-    struct reader *reader = context;
-    const struct dpb_setting *before = find(reader->found, section, key);
-    if (before) {
-        refuse(reader, "'%s' of [%s] was given before: %s", key, section, before->origin);
-        return 0;
-    }
     char *origin;
-    if (asprintf(&origin, "%s:%d", reader->path, reader->line) < 0) {
-        reader->status = dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
-        return 0;
-    }
-    reader->status = dpb_config_set(reader->found, section, key, value, origin);
+    if (asprintf(&origin, "%s:%d", reader->path, reader->line) < 0)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    const dpb_status status = dpb_config_set(reader->found, reader->section, key, value, origin);
     free(origin);
-    return reader->status == DPB_OK;
+    return status;
+}
+
+static void take_setting(struct reader *reader, char *text)
+{
+    char *equals = text + strcspn(text, "=:");
+    if (*equals != '=') {
+        refuse(reader, "'%s' is not KEY = VALUE (a value does not go on in the next line)", text);
+        return;
+    }
+    const char *key = trim(text, equals), *value = equals + 1 + strspn(equals + 1, blanks);
+    const struct dpb_setting *before =
+        reader->section ? find(reader->found, reader->section, key) : NULL;
+    if (*key == '\0')
+        refuse(reader, "a value without a key");
+    else if (!reader->section)
+        refuse(reader, "'%s' stands before the first [section]", key);
+    else if (before)
+        refuse(reader, "'%s' of [%s] was given before: %s", key, reader->section, before->origin);
+    else
+        reader->status = set_at(reader, key, value);
 }
 
 static dpb_status read_file(struct reader *reader)
 {
+    char text[LINE_BYTES];
     errno = 0;
-    int bad_line = ini_parse_stream(read_line, reader, take_setting, reader);
-    DPB_TRY(reader->status);
-    if (ferror(reader->file))
+    while (reader->status == DPB_OK && read_text(reader, text))
+        if (*text == '[')
+            take_section(reader, text);
+        else if (*text != '\0')
+            take_setting(reader, text);
+    if (reader->status == DPB_OK && ferror(reader->file))
         return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", reader->path, strerror(errno));
-    if (bad_line != 0) /* the checks above find such a line first */
-        return dpb_fail(DPB_USAGE, "%s:%d: not an .ini file's line", reader->path, bad_line);
-    return DPB_OK;
+    return reader->status;
 }
 
 dpb_status dpb_config_read(struct dpb_config *config, const char *path)
@@ -330,20 +321,12 @@ dpb_status dpb_config_read(struct dpb_config *config, const char *path)
         status = read_file(&reader);
     DPB_THEN(status, put_all(config, reader.found));
     dpb_config_destroy(reader.found);
+    free(reader.section);
     fclose(reader.file);
     return status;
 }
 
 /* ---- the command line ---------------------------------------------------------------------- */
-
-/* Cuts blanks from both ends of [begin, end), in place. */
-static char *trim(char *begin, char *end)
-{
-    while (end > begin && strchr(blanks, end[-1]))
-        end--;
-    *end = '\0';
-    return begin + strspn(begin, blanks);
-}
 
 dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, const char *origin)
 {

@@ -31,9 +31,9 @@ struct dpb_config *dpb_config_create(void);
 struct dpb_config *dpb_config_copy(const struct dpb_config *config);
 void dpb_config_destroy(struct dpb_config *config); /* accepts NULL */
 
-/* Reads an .ini file by inih (UTF-8, sections, `;` and `#` comments). Refused with FILE:LINE: a key
- * outside a section, a key given twice, a line inih would cut off (over 199 bytes), a line without
- * `=`, NUL bytes, a file that cannot be read. An indented line is a line of its own: there are no
+/* Reads an .ini file (UTF-8, sections, `;` and `#` comments). Refused with FILE:LINE: a key outside
+ * a section, a key given twice, a line over 8191 bytes without its comment, a line without `=`, NUL
+ * bytes, a file that cannot be read. An indented line is a line of its own: there are no
  * multi-line values. `config` changes on success only. */
 dpb_status dpb_config_read(struct dpb_config *config, const char *path);
 /* "SECTION.KEY=VALUE"; replaces the file's value. The section ends at the first dot. */

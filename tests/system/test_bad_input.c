@@ -56,16 +56,16 @@ static const struct {
     {"divide.ini", "[run]\nsteps = 2\nworkers = 2\nglobal_batch = 7\n"},
 };
 
-/* A line that inih would cut off; a file that has no end of line; bytes that are no text. */
+/* A line that is too long; a file that has no end of line; bytes that are no text. */
 static void write_odd_files(void)
 {
     static const char head[] = "[run]\nsteps = 2\nname = ";
-    char text[4096];
+    char text[9216];
     size_t length = strlen(head);
     memcpy(text, head, length);
     memset(text + length, 'x', sizeof text - length);
-    text[length + 4000] = '\n';
-    write_file("long.ini", text, length + 4001);
+    text[length + 9000] = '\n';
+    write_file("long.ini", text, length + 9001);
     write_file("zero.ini", "[run]\nsteps = 2\0\n", 17);
     write_file("latin.ini", "[run]\nsteps = 2\nname = caf\xe9\n", 28);
     write_file("file", "", 0);
@@ -208,7 +208,7 @@ static const struct row file_rows[] = {
     {"-c choice.ini",
      {"choice.ini:3: run.precision: 'fp23' is not one of fp32, bf16, fp64, tf32, fp16"}},
     {"-c twice.ini", {"twice.ini:7: ", "batch", "twice.ini:3"}},
-    {"-c long.ini", {"long.ini:3: ", "199"}},
+    {"-c long.ini", {"long.ini:3: ", "8191"}},
     {"-c no_value.ini", {"no_value.ini:3: "}},
     {"-c no_section.ini", {"no_section.ini:1: ", "section"}},
     {"-c zero.ini", {"zero.ini:2: "}},

@@ -127,7 +127,6 @@ TEST(test_refusals)
     refuse("[]\n", 1, "a section without a name");
     refuse("[run] batch = 32\n", 1, "'batch = 32' after the section's name");
     refuse("[run]\nname = \xff\xfe\n", 2, "not UTF-8");
-    refuse("[a2345678901234567890123456789012345678901234567890]\n", 1, "longer than 49 bytes");
     refuse_bytes("[run]\nbatch = 3\0"
                  "2\n",
                  18, 2, "NUL");
@@ -136,19 +135,20 @@ TEST(test_refusals)
 
 TEST(test_long_lines)
 {
-    static char text[5000];
-    /* 199 bytes are the most that inih takes whole. */
-    int n = snprintf(text, sizeof text, "[run]\r\nname = %0192d\r\n", 7);
+    static char text[20000];
+    /* A path of 4,095 bytes has room; a comment has any length. */
+    snprintf(text, sizeof text, "[%060d] ; %0300d\r\nname = %04095d ; %09000d\r\n# %0300d\n", 1, 2,
+             7, 3, 4);
     struct dpb_config *config = read_ok(text);
-    assert_int_equal(strlen(dpb_config_get(config, "run", "name")->value), 192);
-    assert_int_equal(n, 7 + 199 + 2);
-    snprintf(text, sizeof text, "[run]\nname = %0193d\n", 7);
-    refuse(text, 2, "longer than 199 bytes");
-    snprintf(text, sizeof text, "[run]\nbatch = 3\nname = %04000d\nsteps = 4\n", 7);
-    refuse(text, 3, "longer than 199 bytes");
-    memset(text, 'x', 4000); /* no end of line at all */
-    text[4000] = '\0';
-    refuse(text, 1, "longer than 199 bytes");
+    assert_int_equal(config->n_settings, 1);
+    assert_int_equal(strlen(config->settings[0].section), 60);
+    assert_int_equal(strlen(config->settings[0].value), 4095);
+    snprintf(text, sizeof text, "[run]\nname = %08184d\n", 7);
+    assert_int_equal(strlen(dpb_config_get(read_ok(text), "run", "name")->value), 8184);
+    snprintf(text, sizeof text, "[run]\nbatch = 3\nname = %08185d\nsteps = 4\n", 7);
+    refuse(text, 3, "longer than 8191 bytes");
+    memset(text, 'x', sizeof text - 1); /* no end of line at all */
+    refuse(text, 1, "longer than 8191 bytes");
 }
 
 TEST(test_unreadable)
