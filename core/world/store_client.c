@@ -39,6 +39,7 @@ struct call {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int store_fd = -1;
+static pid_t parent; /* the launcher */
 static bool reading; /* a thread reads the socket, without the lock; `input` is its own */
 static struct dpb_buffer input;
 static struct call *calls;
@@ -49,7 +50,24 @@ void dpb_store_connect(int fd)
 {
     pthread_mutex_lock(&lock);
     store_fd = fd;
+    parent = getppid();
     pthread_mutex_unlock(&lock);
+}
+
+/* A library or a plugin may close what is not its own: no peer did that. */
+static dpb_status lost(int error)
+{
+    if (error == EBADF || error == ENOTSOCK)
+        return dpb_fail(DPB_FAILED,
+                        "descriptor %d, this process's socket to the job's store, was closed by a "
+                        "plugin or a library of this process",
+                        store_fd);
+    return getppid() == parent
+               ? dpb_fail(DPB_PEER,
+                          "this process has lost its socket to the job's store (%s); the "
+                          "launcher still runs",
+                          error ? strerror(error) : "it was closed")
+               : dpb_fail(DPB_PEER, "the launcher has ended, or ends the job");
 }
 
 /* Sends all of a frame; the launcher always reads, so this waits for no other rank. */
@@ -65,7 +83,7 @@ static dpb_status send_frame(const struct dpb_frame *frame, const char *key, con
         if (dpb_buffer_send(&output, store_fd) >= 0)
             continue;
         if (errno != EAGAIN)
-            status = dpb_fail(DPB_PEER, "the launcher has closed the job's store");
+            status = lost(errno);
         else if (dpb_world_now_ns() > deadline)
             status =
                 dpb_fail(DPB_TIMEOUT, "the launcher does not read requests to the store; is it "
@@ -149,7 +167,7 @@ static dpb_status read_turn(int64_t until_ns)
     if (state == DPB_FRAME_MALFORMED)
         return dpb_fail(DPB_FAILED, "malformed answer of the launcher: %s", why);
     if (n == 0 || (n < 0 && error != EAGAIN))
-        return dpb_fail(DPB_PEER, "the launcher has ended, or ends the job");
+        return lost(n == 0 ? 0 : error);
     return DPB_OK;
 }
 

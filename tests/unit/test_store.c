@@ -2,6 +2,7 @@
  * test_store.c - the key-value store between ranks and launcher.
  */
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include "tests/unit/trial.h"
 #include "world/store.h"
@@ -364,6 +365,23 @@ static dpb_status raw_flood(struct trial_scratch *scratch)
     return raw(bytes, sizeof bytes);
 }
 
+/* A library of rank 1 closes a descriptor that is not its own, or shuts it down. */
+static dpb_status closes_socket(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        close(3);
+    return dpb_store_barrier("never", 0);
+}
+
+static dpb_status shuts_socket(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        shutdown(3, SHUT_RDWR);
+    return dpb_store_barrier("never", 0);
+}
+
 static const struct trial_case cases[] = {
     {"all_to_all", all_to_all},
     {"barrier_holds", barrier_holds},
@@ -388,6 +406,8 @@ static const struct trial_case cases[] = {
     {"raw_answer", raw_answer},
     {"raw_operation", raw_operation},
     {"raw_flood", raw_flood},
+    {"closes_socket", closes_socket},
+    {"shuts_socket", shuts_socket},
     {NULL, NULL},
 };
 
@@ -482,6 +502,19 @@ TEST(test_malformed)
         assert_int_equal(trial.at->culprit, 1);
         expect_part(trial.at->cause, "malformed request");
         expect_part(trial.at->cause, expected[i].part);
+    }
+}
+
+TEST(test_lost_socket)
+{
+    static const char *const expected[][2] = {
+        {"closes_socket", "descriptor 3, this process's socket to the job's store, was closed"},
+        {"shuts_socket", "the launcher still runs"}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct trial trial = {.name = expected[i][0], .n_workers = 3, .timeout_s = 20};
+        trial_run_within(&trial, 5);
+        assert_int_equal(trial.at->culprit, 1);
+        expect_part(trial.at->cause, expected[i][1]);
     }
 }
 
