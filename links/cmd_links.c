@@ -274,6 +274,25 @@ static void limit_sizes(struct dpb_links_limits *limits)
                  (double)memory.available_bytes / 1048576, (double)limits->max_bytes / 1048576);
 }
 
+/* The parts behind it are measured all the same, and may fail for reasons of their own. */
+static void keep_failure(struct measuring *m, const char *part)
+{
+    json_t *failed = json_object_get(m->document, "failed");
+    if (!failed)
+        failed = add_list(m->document, "failed");
+    json_array_append_new(failed, json_pack("{s:s, s:o}", "part", part, "error",
+                                            dpb_json_string(dpb_first_error(NULL))));
+    dpb_first_error_clear();
+}
+
+/* Why the command failed. */
+static const char *error_of(const struct measuring *m, dpb_status status)
+{
+    const json_t *first = json_array_get(json_object_get(m->document, "failed"), 0);
+    return first && status != DPB_INTERRUPTED ? dpb_json_text(first, "error", NULL)
+                                              : dpb_stop_error(status);
+}
+
 static dpb_status measure_parts(struct measuring *m, const bool wanted[PARTS])
 {
     static dpb_status (*const measure[PARTS])(struct measuring *) = {[MEMORY] = measure_memory,
@@ -287,13 +306,19 @@ static dpb_status measure_parts(struct measuring *m, const bool wanted[PARTS])
     m->n_cpus = dpb_cores_of(&alone, 0, m->cpus, MAX_CPUS);
     if (m->n_cpus == 0)
         return dpb_fail(DPB_FAILED, "no core of this machine is usable by this process");
+    dpb_status status = DPB_OK; /* of the first part that fails */
     for (int part = MEMORY; part < PARTS; part++) {
         if (!wanted[part])
             continue;
         DPB_TRY(dpb_links_stopped(&m->limits));
-        DPB_TRY(measure[part](m));
+        const dpb_status measured = measure[part](m);
+        if (measured == DPB_INTERRUPTED)
+            return measured;
+        if (measured != DPB_OK)
+            keep_failure(m, part_names[part]);
+        status = status != DPB_OK ? status : measured;
     }
-    return DPB_OK;
+    return status;
 }
 
 static int measure_and_deliver(struct measuring *m, const bool wanted[PARTS],
@@ -301,7 +326,7 @@ static int measure_and_deliver(struct measuring *m, const bool wanted[PARTS],
 {
     dpb_stop_on_signals();
     dpb_status status = measure_parts(m, wanted);
-    const char *error = dpb_stop_error(status);
+    const char *error = error_of(m, status);
     json_object_set_new(m->document, "status", json_string(dpb_result_status(status)));
     json_object_set_new(m->document, "error", error ? dpb_json_string(error) : json_null());
     json_object_set_new(m->document, "warnings", dpb_warnings_collect(NULL));

@@ -505,6 +505,10 @@ void dpb_links_report_print(const json_t *document, FILE *out)
     dpb_each_item(json_object_get(document, "warnings"), i, warning)
         fprintf(out, "warning: %s: %s\n", dpb_json_text(warning, "code", "?"),
                 dpb_json_text(warning, "text", "?"));
-    if (strcmp(status, "ok") != 0)
+    const json_t *failed = json_object_get(document, "failed");
+    dpb_each_item(failed, i, row)
+        fprintf(out, "\n%s: failed: %s\n", dpb_json_text(row, "part", "?"),
+                dpb_json_text(row, "error", "?"));
+    if (strcmp(status, "interrupted") == 0 || (strcmp(status, "ok") != 0 && !failed))
         fprintf(out, "%s: %s\n", status, dpb_json_text(document, "error", "no reason given"));
 }

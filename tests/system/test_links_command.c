@@ -70,6 +70,23 @@ TEST(test_parts)
     assert_null(json_at(command.json, "devices"));
 }
 
+/* The namespace's loopback is down. */
+TEST(test_a_part_fails)
+{
+    struct command command;
+    struct started started;
+    line_start(&started, NULL,
+               "/usr/bin/unshare -rn %s/dpbench links loopback devices --window 20us --max 1KiB --json",
+               build_directory());
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 1);
+    assert_string_equal(json_text_at(command.json, "failed.0.part"), "loopback");
+    expect_part(json_text_at(command.json, "failed.0.error"), "loopback: connect: ");
+    assert_string_equal(json_text_at(command.json, "error"),
+                        json_text_at(command.json, "failed.0.error"));
+    assert_true(json_number_at(links_of(command.json, "copies"), "host.0.device") == 0);
+}
+
 static const char *nvml = "nvml_before"; /* of tests/fakes */
 
 /* `format`: --json, or a part again. */
