@@ -49,7 +49,8 @@ static dpb_status parse_cost(const struct reading *r, const char *option, const 
     uint64_t latency_ns;
     const char *comma = strchr(text, ',');
     if (!comma || (size_t)(comma - text) >= sizeof rate ||
-        dpb_parse_quantity(comma + 1, dpb_time_units, NULL, &latency_ns) != DPB_PARSED)
+        dpb_parse_quantity(comma + 1 + strspn(comma + 1, " "), dpb_time_units, NULL, &latency_ns) !=
+            DPB_PARSED)
         return dpb_usage_error(r->self, "%s: '%s' is not RATE,LATENCY: write it as in 10Gbit,50us",
                                option, text);
     snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);

@@ -164,7 +164,7 @@ static size_t read_points(const json_t *comm, double *bytes, double *time_s, siz
     return n;
 }
 
-static dpb_status fit_link(const struct dpb_predict_request *request,
+static dpb_status fit_comm(const struct dpb_predict_request *request,
                            const struct dpb_predict_link *given, struct link *link)
 {
     enum { MOST = 128 };
@@ -175,13 +175,12 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     if (!link->fitted)
         return refuse_strategy(name);
     if (!dpb_json_is(given->comm, "status", "ok"))
-        return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
+        return dpb_fail(DPB_USAGE, "the measurement did not end well");
     if (strcmp(dpb_json_text(given->comm, "config.comm.shard.value", "none"), "none") != 0)
         return dpb_fail(
             DPB_USAGE,
-            "%s: an exchange with comm.shard contains updates, whose time is no link's: measure "
-            "without comm.shard, and predict by --strategies shm/shard or ring_tcp/shard",
-            given->name);
+            "an exchange with comm.shard contains updates, whose time is no link's: measure "
+            "without comm.shard, and predict by --strategies shm/shard or ring_tcp/shard");
     link->workers = dpb_json_number(given->comm, "world.workers");
     const double servers = dpb_json_number(given->comm, "world.servers");
     if (link->fitted->way == DPB_WAY_ALONE || link->fitted->model ||
@@ -189,24 +188,24 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
         !(link->workers >= 2 && link->workers <= DPB_PREDICT_WORKERS) ||
         !(servers >= 0 && servers <= DPB_PREDICT_WORKERS))
         return dpb_fail(DPB_USAGE,
-                        "%s: no link can be found in an exchange by %s of %.0f workers and %.0f "
+                        "no link can be found in an exchange by %s of %.0f workers and %.0f "
                         "servers: measure ring_tcp or ps_cpu with 2 workers or more",
-                        given->name, name, link->workers, servers);
+                        name, link->workers, servers);
     const bool memory = link->fitted->way == DPB_WAY_MEMORY;
     if (memory && given != &request->inside &&
         (request->inside.comm || isfinite(request->inside.cost.bytes_per_s)))
         return dpb_fail(DPB_USAGE,
-                        "%s: %s measures how fast a worker copies within its machine, and --inside "
+                        "%s measures how fast a worker copies within its machine, and --inside "
                         "says it, too: leave one of them out",
-                        given->name, name);
+                        name);
     const double machines = dpb_json_number(given->comm, "world.machines");
     /* On one machine a ring runs over the loopback; ps_cpu exchanges through shared memory. */
     const bool ring_inside = link->fitted->way == DPB_WAY_RING && machines == 1;
     if (!memory && !ring_inside && machines != link->workers + servers)
         return dpb_fail(DPB_USAGE,
-                        "%s: %.0f ranks of %s were measured on %.0f machines; measure with each "
+                        "%.0f ranks of %s were measured on %.0f machines; measure with each "
                         "rank on a machine of its own, as by comm.hosts = 1+1",
-                        given->name, link->workers + servers, name, machines);
+                        link->workers + servers, name, machines);
     const struct dpb_prediction_case c = {.way = link->fitted->way,
                                           .workers = (uint32_t)link->workers,
                                           .per_machine = memory ? (uint32_t)link->workers : 1,
@@ -226,11 +225,18 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     }
     *(memory ? &link->inside : &link->outside) = cost;
     if (memory && request->per_machine == 1)
-        return dpb_fail(DPB_USAGE,
-                        "%s: measured within a machine; say how many workers a machine "
-                        "has, by --per-machine",
-                        given->name);
+        return dpb_fail(DPB_USAGE, "measured within a machine; say how many workers a machine "
+                                   "has, by --per-machine");
     return DPB_OK;
+}
+
+static dpb_status fit_link(const struct dpb_predict_request *request,
+                           const struct dpb_predict_link *given, struct link *link)
+{
+    dpb_fail_at(given->name);
+    const dpb_status status = fit_comm(request, given, link);
+    dpb_fail_at(NULL);
+    return status;
 }
 
 static dpb_status take_network(const struct dpb_predict_link *given, struct link *link)

@@ -214,9 +214,11 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     if (sweep->n_cells == 0)
         return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
     if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->options.repeats))
-        return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
-                        sweep->study->name, sweep->n_cells, (long long)sweep->options.repeats,
-                        MAX_JOBS);
+        return dpb_fail(DPB_USAGE,
+                        "%s: [%s] has %zu cells and %lld repeats: more than %d runs; leave out "
+                        "values of its axes, or repeats",
+                        first_of(config, sweep->study->name)->origin, sweep->study->name,
+                        sweep->n_cells, (long long)sweep->options.repeats, MAX_JOBS);
     return DPB_OK;
 }
 

@@ -405,15 +405,17 @@ static json_t *side_of(const struct dpb_compared *side)
                      "step_ns", dpb_json_real(step_ns), "breakdown_ns", breakdown);
 }
 
-static dpb_status require_same(const json_t *differences, const char *same)
+static dpb_status require_same(const struct dpb_compared *a, const struct dpb_compared *b,
+                               const json_t *differences, const char *same)
 {
     dpb_each_item(differences, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
         if (dpb_text_lists(same, ",", path, strcspn(path, ".")) && !dpb_setup_is_state(path))
-            return dpb_fail(DPB_USAGE,
-                            "A and B differ in %s, and --require-same %s was asked for; without it "
-                            "all differences are listed",
-                            path, same);
+            return dpb_fail(
+                DPB_USAGE,
+                "%s and %s differ in %s, and --require-same %s was asked for; without it "
+                "all differences are listed",
+                a->file, b->file, path, same);
     }
     return DPB_OK;
 }
@@ -438,7 +440,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
     const bool same_cells = json_array_size(json_object_get(parts, "only_a")) == 0 &&
                             json_array_size(json_object_get(parts, "only_b")) == 0;
     json_t *differences = differences_of(a->document, b->document, same_cells);
-    if (same && require_same(differences, same) != DPB_OK) {
+    if (same && require_same(a, b, differences, same) != DPB_OK) {
         json_decref(differences);
         json_decref(parts);
         return DPB_USAGE;

@@ -100,7 +100,7 @@ TEST(test_compare)
         {"compare short.json slow.json --threshold 5", {""}, 0},
         {"compare a.json slow.json --require-same machine,config", {""}, 0},
         {"compare a.json b.json --require-same machine,config",
-         {"A and B differ in config.comm.name"},
+         {"a.json and b.json differ in config.comm.name"},
          2},
         {"compare a.json b.json --require-same host", {"takes a list of config, inputs"}, 2},
     };

@@ -24,6 +24,9 @@ static int set_up(void **state)
             "comm_test.sizes=4KiB,64KiB,1MiB device.name=reference run.results= --output shm.json");
     result |= command.exit_code;
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
+    sandbox_write("few.json",
+                  "{\"schema\": \"dpbench.comm/1\", \"status\": \"ok\", \"strategy\": "
+                  "{\"name\": \"shm\"}, \"world\": {\"workers\": 2, \"servers\": 0}}\n");
     sandbox_write("v100.json",
                   "{\"schema\": \"dpbench.profile/1\", \"accelerator\": \"V100\", \"model\": "
                   "\"two\", \"precision\": \"fp32\", \"kind\": \"published\", \"source\": "
@@ -162,7 +165,8 @@ TEST(test_refusals)
         {"one.json --comm one.json", "dpbench.comm/1"},
         {"other.json --link 1Gbit,50us", "schema"},
         {"sweep.json --link 1Gbit,50us", "which ends in .runs"},
-        {"one.json --comm other.json", "'?'"},
+        {"one.json --comm other.json", "other.json: predict has no model of strategy '?'"},
+        {"one.json --comm few.json", "few.json: no bandwidth fits the measured exchanges"},
         {"one.json --comm shm.json", "--per-machine"},
         {"one.json --comm sharded.json", "measure without comm.shard"},
         {"one.json --link 1Gbit,50us --strategies ps_cpu/shard", "ring_tcp/shard"},

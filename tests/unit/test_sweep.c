@@ -298,7 +298,7 @@ TEST(bad_sweeps_are_refused)
                                 "43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63,64,"
                                 "65,66,67,68,69,70,71,72,73,74,75,76,77,78,79,80,81,82,83,84,85,86,"
                                 "87,88,89,90,91,92,93,94,95,96,97,98,99,100,101"},
-         "101 cells and 1000 repeats"},
+         FILE_LINE ": [sweep] has 101 cells and 1000 repeats"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpb_config *config = configure(cases[i].settings);
