@@ -10,6 +10,7 @@
  * LeCun, Cortes, Burges: The MNIST database of handwritten digits.
  * Xiao, Rasul, Vollgraf: Fashion-MNIST. arXiv:1708.07747.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,7 +35,8 @@ struct options {
 
 static const struct dpb_option option_table[] = {
     {"path", DPB_OPT_STRING, "directory", DEFAULT_PATH, 0, 0, NULL, offsetof(struct options, path),
-     "Directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with .gz or without."},
+     "Directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with .gz or without, and "
+     "with '-idx' or '.idx'."},
     {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -203,14 +205,47 @@ static dpb_status reader_expect_end(struct reader *reader)
     return refuse(reader, at, "the end, as the dimensions say", "trailing bytes");
 }
 
-/* Opens DIRECTORY/NAME or DIRECTORY/NAME.gz. The first bytes show whether the file is gzipped:
- * downloaders inflate files and leave their names. */
+/* The directory's file of the same part of an idx data set, as EMNIST names it; "": there is none.
+ */
+static void find_near(const char *directory, const char *name, char near[256])
+{
+    const char *what = strstr(name, "images") ? "images" : "labels";
+    const bool train = strncmp(name, "train", strlen("train")) == 0;
+    near[0] = '\0';
+    DIR *files = opendir(directory);
+    for (const struct dirent *file; files && !near[0] && (file = readdir(files));) {
+        const char *at = file->d_name;
+        if (strstr(at, what) && strstr(at, "idx") && (strstr(at, "train") != NULL) == train)
+            snprintf(near, 256, "%s", at);
+    }
+    if (files)
+        closedir(files);
+}
+
+static dpb_status refuse_missing(const char *directory, const char *name)
+{
+    char near[256];
+    find_near(directory, name, near);
+    if (near[0])
+        return host->fail(DPB_DATA,
+                          "%s: there is neither %s nor %s.gz, but %s: give the four files of this "
+                          "set such names, or links to them",
+                          directory, name, name, near);
+    return host->fail(DPB_DATA,
+                      "%s: there is neither %s nor %s.gz: data.path must be a directory with "
+                      "the four files of an idx data set",
+                      directory, name, name);
+}
+
+/* Opens DIRECTORY/NAME, its form with a dot (train-images.idx3-ubyte), or one of them with .gz. The
+ * first bytes show whether the file is gzipped: downloaders inflate files and leave their names. */
 static dpb_status reader_open(struct reader *reader, const char *directory, const char *name)
 {
-    static const char *const suffix[] = {"", ".gz"};
     *reader = (struct reader){.fd = -1};
-    for (int i = 0; i < 2 && reader->fd < 0; i++) {
-        int length = snprintf(reader->path, PATH_BYTES, "%s/%s%s", directory, name, suffix[i]);
+    for (int i = 0; i < 4 && reader->fd < 0; i++) {
+        const char *suffix = i % 2 ? ".gz" : "", *number = strstr(name, "idx") - 1;
+        int length = snprintf(reader->path, PATH_BYTES, "%s/%.*s%c%s%s", directory,
+                              (int)(number - name), name, i < 2 ? '-' : '.', number + 1, suffix);
         if (length >= PATH_BYTES)
             return host->fail(DPB_USAGE, "data.path is longer than %d bytes", PATH_BYTES - 64);
         reader->fd = open(reader->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -218,10 +253,7 @@ static dpb_status reader_open(struct reader *reader, const char *directory, cons
             return host->fail(DPB_DATA, "%s: cannot be opened: %s", reader->path, strerror(errno));
     }
     if (reader->fd < 0)
-        return host->fail(DPB_DATA,
-                          "%s: there is neither %s nor %s.gz: data.path must be a directory with "
-                          "the four files of an idx data set",
-                          directory, name, name);
+        return refuse_missing(directory, name);
     struct stat status;
     dpb_status result = DPB_OK;
     if (fstat(reader->fd, &status) != 0 || !S_ISREG(status.st_mode))

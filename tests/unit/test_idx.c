@@ -329,6 +329,23 @@ TEST(test_equal_pixels_are_refused)
     assert_refused(directory, "equal pixels", messages);
 }
 
+/* Names with a dot are taken; another name is said. */
+TEST(test_other_names)
+{
+    char path[512], dotted[512], other[512];
+    put_good(false);
+    snprintf(path, sizeof path, "%s/%s", directory, names[TEST_LABELS]);
+    snprintf(dotted, sizeof dotted, "%s/t10k-labels.idx1-ubyte", directory);
+    snprintf(other, sizeof other, "%s/emnist-mnist-test-labels-idx1-ubyte", directory);
+    assert_int_equal(rename(path, dotted), 0);
+    assert_good();
+    assert_int_equal(rename(dotted, other), 0);
+    const char *const near[] = {"but emnist-mnist-test-labels-idx1-ubyte: give the four files",
+                                NULL};
+    assert_refused(directory, "EMNIST", near);
+    unlink(other);
+}
+
 TEST(test_missing_files)
 {
     put_good(false);
