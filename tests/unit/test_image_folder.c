@@ -13,11 +13,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "data_source.h"
 #include "jpeg_files.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 
 enum { SIDE = 64, BYTES = SIDE * SIDE * 3 };
 
@@ -103,9 +105,15 @@ int open(const char *path, int flags, ...)
     return openat(AT_FDCWD, path, flags, mode);
 }
 
+static bool no_locks;
+
 /* As on NFS: for an exclusive lock the file must be open for writing. */
 int flock(int fd, int operation)
 {
+    if (no_locks) { /* as on Lustre */
+        errno = ENOSYS;
+        return -1;
+    }
     if ((operation & LOCK_EX) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
         errno = EBADF;
         return -1;
@@ -615,6 +623,47 @@ TEST(test_part_vanishes)
     assert_false(part_vanishes);
     source_close(&source);
     unlink("alone.pack");
+}
+
+static void make_part(time_t age_s)
+{
+    const struct timespec times[2] = {{.tv_sec = time(NULL) - age_s},
+                                      {.tv_sec = time(NULL) - age_s}};
+    FILE *part = fopen("free.pack.part", "w");
+    assert_non_null(part);
+    assert_int_equal(fclose(part), 0);
+    assert_int_equal(utimensat(AT_FDCWD, "free.pack.part", times, 0), 0);
+}
+
+/* The first process packs, a second waits until NAME.part is gone, and a file that was left is
+ * named. */
+TEST(test_without_locks)
+{
+    static const char *const file[4] = {"data.preload=file", "data.shard_file=free.pack"};
+    struct dpb_data_request request = request_of(SIDE);
+    const char *const assignments[] = {"data.path=same", file[0], file[1], NULL};
+    no_locks = true;
+    make_part(0);
+    const pid_t child = fork();
+    if (child == 0) {
+        usleep(50000);
+        _exit(unlink("free.pack.part") != 0);
+    }
+    struct source source = open_set("same", &request, file);
+    source_close(&source);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(access("free.pack", F_OK), 0);
+    assert_int_equal(access("free.pack.part", F_OK), -1);
+    unlink("free.pack");
+    make_part(3600);
+    assert_int_equal(source_open("image_folder", &request, assignments, &source), DPB_IO);
+    expect_part(dpb_first_error(NULL), "free.pack.part: the process that writes it has written");
+    source_close(&source);
+    dpb_first_error_clear();
+    unlink("free.pack.part");
+    no_locks = false;
 }
 
 /* A rank of three keeps its third, and gives what one that keeps all gives. */

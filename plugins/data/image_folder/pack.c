@@ -2,7 +2,8 @@
  * pack.c - all files of a listing in one, so that a sample is one read instead of a search through
  * directories, an open and a close. Nothing in a pack depends on the number of workers: ranks read
  * the parts of theirs. It is made once, by the first process that finds none: into NAME.part, under
- * a lock, renamed when it is whole; others wait for it.
+ * a lock, renamed when it is whole; others wait for it. Where the file system has no locks, NAME.part
+ * is the lock of the process that has made it.
  *
  *     struct header; struct entry for each training, then each test sample; the files' bytes
  *
@@ -15,10 +16,13 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data/read_at.h"
 #include "samples.h"
+
+enum { PATIENCE_S = 120 }; /* NFS shows another machine's writes after a minute */
 
 #define MAGIC UINT64_C(0x314b434150425044) /* "DPBPACK1" in little endian */
 
@@ -198,6 +202,28 @@ static int open_part(const char *part, bool *made)
     return fd;
 }
 
+static bool has_locks(int error)
+{
+    return error != ENOSYS && error != ENOLCK && error != EOPNOTSUPP;
+}
+
+/* Until the maker has renamed or removed NAME.part. Without locks, only the file's age tells whether
+ * its maker still writes. */
+static dpb_status await_maker(const char *part, int fd)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    struct stat info;
+    for (; is_current(fd, part); nanosleep(&pause, NULL))
+        if (fstat(fd, &info) == 0 && time(NULL) - info.st_mtime > PATIENCE_S)
+            return folder_host->fail(
+                DPB_IO,
+                "%s: the process that writes it has written nothing for %d s, and this file system "
+                "has no locks to tell whether that process lives: if no other run packs these "
+                "images, remove the file and run again",
+                part, PATIENCE_S);
+    return DPB_OK;
+}
+
 /* Returns when there is a pack, made by this process or by another, or when the caller is to look
  * for one again. */
 static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
@@ -215,7 +241,9 @@ static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
         locked = flock(fd, LOCK_EX); /* gone when its holder is gone */
     } while (locked != 0 && errno == EINTR);
     dpb_status status = DPB_OK;
-    if (locked != 0)
+    if (locked != 0 && !has_locks(errno))
+        status = made ? make_pack(pack, part, fd, max_bytes) : await_maker(part, fd);
+    else if (locked != 0)
         status = folder_host->fail(DPB_IO, "%s: cannot be locked: %s", part, strerror(errno));
     else if (is_current(fd, part) && (!made || access(pack->path, F_OK) == 0))
         unlink(part); /* left by a process that has died; or the pack was made before us */
