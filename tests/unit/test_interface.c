@@ -2,6 +2,7 @@
  * test_interface.c - comm.interface by name, address, network and default, in a network namespace
  * of this test's own with interfaces that it makes.
  */
+#include <arpa/inet.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +117,40 @@ TEST(test_given)
                                           "eth7",        "10.9.0",    "a0 "};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect_refused(refused[i], "a0 10.9.0.3");
+}
+
+TEST(test_list)
+{
+    expect("eth7,a0", false, "a0", "10.9.0.3");
+    expect("10.8.0.0/16, lo, a0", false, "lo", "127.0.0.1");
+    expect_refused("eth7,ens4", "a0 10.9.0.3");
+}
+
+/* A peer in the network of another interface than the default route's. */
+TEST(test_different_networks)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(9)};
+    struct dpb_interface own;
+    const char *code, *text;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    run("ip address add 10.9.1.3/24 dev a1");
+    assert_int_equal(dpb_interface_find(&dpb_host, "a0", false, &own), DPB_OK);
+    inet_pton(AF_INET, "10.9.0.7", &address.sin_addr);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_false(dpb_interface_warn(&dpb_host, &own, 1, fd));
+    inet_pton(AF_INET, "10.77.0.7", &address.sin_addr); /* routed: no interface has its network */
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_false(dpb_interface_warn(&dpb_host, &own, 1, fd));
+    inet_pton(AF_INET, "10.9.1.7", &address.sin_addr);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    dpb_warnings_clear();
+    assert_true(dpb_interface_warn(&dpb_host, &own, 1, fd));
+    assert_true(dpb_warning_at(0, &code, &text));
+    assert_string_equal(code, "different_networks");
+    assert_non_null(strstr(text,
+                           "this rank uses a0, and rank 1 10.9.1.7, an address in the network "
+                           "of this machine's a1"));
+    close(fd);
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LIST_BYTES = 1024, BITS_A_BYTE = 8 };
+enum { LIST_BYTES = 1024, WORD_BYTES = 64, BITS_A_BYTE = 8 };
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
@@ -175,11 +175,63 @@ static const struct ifaddrs *way_out(const struct ifaddrs *all)
 static const struct ifaddrs *choose(const struct ifaddrs *all, const char *wanted, bool one_machine)
 {
     struct network network;
+    const struct ifaddrs *found = NULL;
     if (wanted[0] == '\0')
         return one_machine ? loopback(all) : way_out(all);
-    if (parse_network(wanted, &network))
-        return first_in(all, &network);
-    return first_of(all, wanted);
+    for (const char *at = wanted; at && !found; at = strchr(at, ',')) {
+        char word[WORD_BYTES];
+        at += *at == ',';
+        at += strspn(at, " ");
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        found = parse_network(word, &network) ? first_in(all, &network) : first_of(all, word);
+    }
+    return found;
+}
+
+/* Whether the entry's network has the address. */
+static bool reaches(const struct ifaddrs *entry, const struct sockaddr *address)
+{
+    if (!is_usable(entry) || !entry->ifa_netmask || (entry->ifa_flags & IFF_LOOPBACK) ||
+        entry->ifa_addr->sa_family != address->sa_family)
+        return false;
+    const uint8_t *mask = bytes_of(entry->ifa_netmask), *own = bytes_of(entry->ifa_addr);
+    const uint8_t *other = bytes_of(address);
+    for (unsigned i = 0; i < bits_of(address->sa_family) / BITS_A_BYTE; i++)
+        if ((own[i] ^ other[i]) & mask[i])
+            return false;
+    return true;
+}
+
+bool dpb_interface_warn(const struct dpb_host *host, const struct dpb_interface *own, uint32_t rank,
+                        int peer)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage room;
+    } address;
+    socklen_t bytes = sizeof address;
+    char text[INET6_ADDRSTRLEN];
+    const char *other = NULL;
+    struct ifaddrs *all;
+    if (getpeername(peer, &address.any, &bytes) != 0 || getifaddrs(&all) != 0)
+        return false;
+    bool same = false;
+    for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next)
+        if (reaches(entry, &address.any)) {
+            same = same || strcmp(entry->ifa_name, own->name) == 0;
+            other = entry->ifa_name;
+        }
+    const bool warns = other && !same;
+    if (warns)
+        host->warn("different_networks",
+                   "this rank uses %s, and rank %u %s, an address in the network of this machine's "
+                   "%s: the machines' default routes differ; choose one network for all by "
+                   "comm.interface (a network like 10.0.0.0/8, or names like eth1,ens4)",
+                   own->name, rank,
+                   inet_ntop(address.any.sa_family, bytes_of(&address.any), text, sizeof text),
+                   other);
+    freeifaddrs(all);
+    return warns;
 }
 
 dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,

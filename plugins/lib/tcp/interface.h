@@ -6,6 +6,7 @@
  *     10.9.0.0/24, fd00::/64
  *                         the first interface with an address in this network
  *     10.9.0.3            the interface that has this address
+ *     eth1,ens4           the first of them that this machine has
  *     (nothing)           if all ranks are on one machine: loopback. Else the only interface
  *                         that is up; if several are up, the interface of the default route
  *
@@ -30,6 +31,11 @@ struct dpb_interface {
     } socket;
     socklen_t socket_bytes;
 };
+
+/* Warns if the default route has led this machine and a peer to different networks, although this
+ * machine has an interface in the peer's: `peer` is connected. False: it did not. */
+bool dpb_interface_warn(const struct dpb_host *host, const struct dpb_interface *own, uint32_t rank,
+                        int peer);
 
 /* `wanted` as above; never NULL. Blocks for system calls only. Reports the chosen interface. */
 dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,

@@ -34,7 +34,11 @@ dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_opt
     own.interface = found.name;
     own.address = &found.socket.any;
     own.address_bytes = found.socket_bytes;
-    return host->connect(&own);
+    DPB_TRY(host->connect(&own));
+    bool warned = one_machine || tcp->interface[0] != '\0';
+    for (uint32_t i = 0; i < own.n_peers && !warned; i++)
+        warned = dpb_interface_warn(host, &found, own.peers[i].rank, own.peers[i].fds[0]);
+    return DPB_OK;
 }
 
 /* ---- options behind a plugin's ------------------------------------------------------------- */

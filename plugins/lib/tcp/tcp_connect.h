@@ -18,12 +18,14 @@ struct dpb_tcp_options {
 };
 
 /* The options' rows, for a struct with a member `tcp` of this type. */
-#define DPB_TCP_OPTION_ROWS(STRUCT)                                                           \
-    DPB_OPTION_ROW("streams", INT, NULL, "1", 1, DPB_STREAMS, NULL, STRUCT, tcp.streams,      \
-                   "TCP connections to each peer"),                                           \
-        DPB_OPTION_ROW("interface", STRING, NULL, "", 0, 0, NULL, STRUCT, tcp.interface,      \
-                       "network interface: a name, an address or a network like 10.0.0.0/8"), \
-        DPB_OPTION_ROW("port", INT, NULL, "0", 0, UINT16_MAX, NULL, STRUCT, tcp.port,         \
+#define DPB_TCP_OPTION_ROWS(STRUCT)                                                          \
+    DPB_OPTION_ROW("streams", INT, NULL, "1", 1, DPB_STREAMS, NULL, STRUCT, tcp.streams,     \
+                   "TCP connections to each peer"),                                          \
+        DPB_OPTION_ROW(                                                                      \
+            "interface", STRING, NULL, "", 0, 0, NULL, STRUCT, tcp.interface,                \
+            "network interface: a name, an address or a network like 10.0.0.0/8; of a list " \
+            "the first that the machine has"),                                               \
+        DPB_OPTION_ROW("port", INT, NULL, "0", 0, UINT16_MAX, NULL, STRUCT, tcp.port,        \
                        "rank r listens at port + r; 0: at any free port")
 
 /* Returns `own` with these options behind its own, for libraries that connect on behalf of a
