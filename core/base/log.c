@@ -149,12 +149,22 @@ static void write_text(const char *kind, const char *text)
 /* A library's message, too, says that too many files are open; none names the limit. */
 static void name_limit(char *text)
 {
+    static const struct {
+        int error, resource;
+        const char *word, *format;
+    } rows[] = {
+        {EMFILE, RLIMIT_NOFILE, "", " (this process may have %llu open files: raise `ulimit -n`)"},
+        {EFBIG, RLIMIT_FSIZE, "", " (a file may have %llu bytes: raise `ulimit -f`)"},
+        {EAGAIN, RLIMIT_NPROC, "cannot start",
+         " (processes and threads have a limit: raise `ulimit -u`, or the control group's "
+         "pids.max)"}};
     struct rlimit limit;
     const size_t length = strlen(text);
-    if (strstr(text, strerror(EMFILE)) && getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        snprintf(text + length, TEXT_BYTES - length,
-                 " (this process may have %llu open files: raise `ulimit -n`)",
-                 (unsigned long long)limit.rlim_cur);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strstr(text, strerror(rows[i].error)) && strstr(text, rows[i].word) &&
+            getrlimit(rows[i].resource, &limit) == 0)
+            snprintf(text + length, TEXT_BYTES - length, rows[i].format,
+                     (unsigned long long)limit.rlim_cur);
 }
 
 /* This thread's. */

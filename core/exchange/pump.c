@@ -83,8 +83,9 @@ dpb_status dpb_pump_start(struct dpb_exchange *exchange)
     pump->idle = dpb_events.create();
     if (!pump->kick || !pump->idle)
         return DPB_NO_MEMORY;
-    if (pthread_create(&pump->thread, NULL, pump_main, exchange) != 0)
-        return dpb_fail(DPB_FAILED, "cannot start the communication thread");
+    const int error = pthread_create(&pump->thread, NULL, pump_main, exchange);
+    if (error != 0)
+        return dpb_fail(DPB_FAILED, "cannot start the communication thread: %s", strerror(error));
     pthread_setname_np(pump->thread, "dpb-comm");
     pump->running = true;
     return DPB_OK;

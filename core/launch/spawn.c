@@ -150,11 +150,9 @@ static dpb_status start_child(const struct dpb_spawn *spawn, int socket, int nul
         run_child(spawn, socket, null_fd, report[1]);
     int fork_error = errno;
     close(report[1]);
-    dpb_status status =
-        child > 0
-            ? await_program(spawn, report[0])
-            : dpb_fail(DPB_FAILED, "cannot start rank %u: %s (is a limit on processes reached?)",
-                       spawn->hello.rank, strerror(fork_error));
+    dpb_status status = child > 0 ? await_program(spawn, report[0])
+                                  : dpb_fail(DPB_FAILED, "cannot start rank %u: %s",
+                                             spawn->hello.rank, strerror(fork_error));
     close(report[0]);
     if (status == DPB_OK || status == DPB_TIMEOUT) {
         *pid = child;

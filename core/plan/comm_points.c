@@ -46,7 +46,8 @@ static dpb_status add_list(const struct dpb_experiment *experiment, struct dpb_c
             status =
                 dpb_fail(DPB_USAGE,
                          "%s: comm_test.sizes: '%s' is no size; it is a list as in 4 KiB,1 MiB "
-                         "(units: %s), or none",
+                         "(units: %s), or none; a range is comm_test.min_bytes, max_bytes and "
+                         "step_factor",
                          origin(experiment, "sizes"), word, units);
         else
             status = add(experiment, "sizes", bytes, points, n);

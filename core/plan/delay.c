@@ -198,8 +198,8 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
     if (!parse_delay(delay, made, file, sizeof file))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay = '%s' is none of: none, constant(20 ms), exponential(20 "
-                        "ms), pareto(20 ms, 1.5), trace(FILE); times are up to 60 s, shapes from "
-                        "1.2 to 100",
+                        "ms), pareto(20 ms, 1.5), trace(FILE); times are more than 0 and up to 60 "
+                        "s, shapes from 1.2 to 100",
                         delay_origin, delay);
     if (!parse_ranks(ranks, n_workers, made))
         return dpb_fail(DPB_USAGE,

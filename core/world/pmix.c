@@ -177,7 +177,11 @@ dpb_status dpb_pmix_open(int *connection)
         before[fd] = is_connection(fd);
     pmix_status_t status = pmix.init(&self, NULL, 0);
     if (status != PMIX_SUCCESS)
-        return failed("init", status);
+        return dpb_fail(DPB_FAILED,
+                        "PMIx: init: %s: no launcher answers for the job that PMIX_NAMESPACE = %s "
+                        "names; if the variables are left of another job, start by `env -u "
+                        "PMIX_NAMESPACE dpbench ...`",
+                        pmix.error_string(status), getenv("PMIX_NAMESPACE"));
     is_open = true;
     for (int fd = 0; fd < FDS_LOOKED_AT && *connection < 0; fd++)
         if (!before[fd] && is_connection(fd))

@@ -212,7 +212,7 @@ static const struct row file_rows[] = {
     {"-c no_value.ini", {"no_value.ini:3: "}},
     {"-c no_section.ini", {"no_section.ini:1: ", "section"}},
     {"-c zero.ini", {"zero.ini:2: "}},
-    {"-c latin.ini", {"latin.ini:3: ", "UTF-8"}},
+    {"-c latin.ini", {"latin.ini:3: ", "run.name", "UTF-8"}},
     {"-c missing.ini", {"missing.ini: cannot be read: No such file"}},
     {"-c quickstart", {"-c quickstart: there is no such file", "stands without -c"}},
     {"-c folder", {"folder: cannot be read: Is a directory"}},

@@ -355,6 +355,17 @@ TEST(test_refused)
         }
 }
 
+/* Variables that a shell has kept of an earlier job. */
+TEST(test_stale_variables)
+{
+    struct started started;
+    struct command command;
+    dpbench_start(&started, WORDS("PMIX_NAMESPACE=gone.1", "PMIX_RANK=0"), "%s", BASE);
+    command_finish(&started, &command, deadline_s);
+    assert_int_not_equal(command.exit_code, 0);
+    EXPECT_WORDS("stale", command.err, "PMIX_NAMESPACE = gone.1", "env -u PMIX_NAMESPACE");
+}
+
 /* Ranks that rerun results of different batches: a result's settings are numbers. */
 TEST(test_other_result)
 {

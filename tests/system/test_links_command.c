@@ -76,7 +76,8 @@ TEST(test_a_part_fails)
     struct command command;
     struct started started;
     line_start(&started, NULL,
-               "/usr/bin/unshare -rn %s/dpbench links loopback devices --window 20us --max 1KiB --json",
+               "/usr/bin/unshare -rn %s/dpbench links loopback devices --window 20us --max 1KiB "
+               "--json",
                build_directory());
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);

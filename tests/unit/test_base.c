@@ -24,6 +24,19 @@ static int reset(void **state)
     return 0;
 }
 
+/* A message about a limit names it. */
+TEST_WITH(test_limits, reset, NULL)
+{
+    dpb_fail(DPB_IO, "writing failed: %s", strerror(EFBIG));
+    assert_non_null(strstr(dpb_first_error(NULL), "raise `ulimit -f`"));
+    dpb_first_error_clear();
+    dpb_fail(DPB_FAILED, "cannot start rank 3: %s", strerror(EAGAIN));
+    assert_non_null(strstr(dpb_first_error(NULL), "pids.max"));
+    dpb_first_error_clear();
+    dpb_fail(DPB_FAILED, "recv: %s", strerror(EAGAIN));
+    assert_null(strstr(dpb_first_error(NULL), "ulimit"));
+}
+
 TEST_WITH(test_first_error, reset, NULL)
 {
     dpb_status status = DPB_FAILED;

@@ -2,8 +2,8 @@
  * pack.c - all files of a listing in one, so that a sample is one read instead of a search through
  * directories, an open and a close. Nothing in a pack depends on the number of workers: ranks read
  * the parts of theirs. It is made once, by the first process that finds none: into NAME.part, under
- * a lock, renamed when it is whole; others wait for it. Where the file system has no locks, NAME.part
- * is the lock of the process that has made it.
+ * a lock, renamed when it is whole; others wait for it. Where the file system has no locks, the
+ * process that has made NAME.part owns it.
  *
  *     struct header; struct entry for each training, then each test sample; the files' bytes
  *
@@ -207,8 +207,8 @@ static bool has_locks(int error)
     return error != ENOSYS && error != ENOLCK && error != EOPNOTSUPP;
 }
 
-/* Until the maker has renamed or removed NAME.part. Without locks, only the file's age tells whether
- * its maker still writes. */
+/* Until the maker has renamed or removed NAME.part. Without locks, only the file's age tells
+ * whether its maker still writes. */
 static dpb_status await_maker(const char *part, int fd)
 {
     const struct timespec pause = {.tv_nsec = 100000000};
