@@ -21,6 +21,7 @@
 #include "bench/data_test.h"
 #include "cli/cli.h"
 #include "loop/rank.h"
+#include "machine/neighbour.h"
 #include "world/world.h"
 
 /* ---- ranks --------------------------------------------------------------------------------- */
@@ -58,7 +59,7 @@ static int rank_main(const struct dpb_program *program)
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     char name[16]; /* the kernel's limit */
-    snprintf(name, sizeof name, "dpb-rank%" PRIu32, dpb_world.rank);
+    snprintf(name, sizeof name, DPB_RANK_NAME "%" PRIu32, dpb_world.rank);
     pthread_setname_np(pthread_self(), name);
     struct dpb_experiment *experiment = NULL;
     struct dpb_config *config = dpb_config_create();

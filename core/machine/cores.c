@@ -164,6 +164,22 @@ uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *
     return n;
 }
 
+void dpb_cores_halves(char *first, char *second, size_t size)
+{
+    char *const lists[2] = {first, second};
+    *first = *second = '\0';
+    if (find_cores() != DPB_OK || n_usable < 2)
+        return;
+    for (uint32_t half = 0; half < 2; half++) {
+        hwloc_bitmap_t set = hwloc_bitmap_alloc();
+        for (uint32_t i = half * n_usable / 2; set && i < (half + 1) * n_usable / 2; i++)
+            hwloc_bitmap_set(set, usable[i]);
+        if (set)
+            hwloc_bitmap_list_snprintf(lists[half], size, set);
+        hwloc_bitmap_free(set);
+    }
+}
+
 void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
 {
     memset(kinds, DPB_CPU_OTHER, n);

@@ -50,6 +50,9 @@ dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
 uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,
                       uint32_t capacity);
 
+/* Two halves of the usable hardware threads as lists, "0-3,8"; "": there is one alone. */
+void dpb_cores_halves(char *first, char *second, size_t size);
+
 /* The kind (DPB_CPU_* of load.h) of each hardware thread, by the system's number, for a job that is
  * bound to the first n_cores of the usable cores, or to none of them (0: all may be used). */
 void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n);

@@ -10,6 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Another dpbench job on cores of this job: two that start together bind to the same cores, since
+ * each sees a machine of its own. */
+struct dpb_neighbour {
+    int32_t pid;         /* of its launcher; 0: there is no such job */
+    char directory[256]; /* the launcher's; "?": another user's */
+    char halves[2][96];  /* of the usable cores, as `taskset -c` takes them; "": one core */
+};
+
 /* Shares are of the time that those hardware threads have; NaN where the system does not report
  * them. */
 struct dpb_load {
@@ -24,6 +32,7 @@ struct dpb_load {
     uint64_t throttled; /* periods in which the control group's CPU quota held its processes back */
     double throttled_s; /* summed over its processes */
     uint64_t hot;       /* times that a processor slowed down for its heat */
+    struct dpb_neighbour neighbour;
 };
 
 /* The kind of a hardware thread for the job, by the system's number. */

@@ -36,15 +36,38 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
                      "hot", (json_int_t)load->hot);
 }
 
+/* Against others on the job's cores. dpbench moves neither of two jobs: that would change what it
+ * measures. */
+static void name_remedy(const struct dpb_neighbour *neighbour, char *text, size_t size)
+{
+    struct dpb_text remedy = dpb_text_in(text, size);
+    if (neighbour->pid == 0) {
+        dpb_text_add(&remedy, "quieten the machine");
+        return;
+    }
+    dpb_text_add(&remedy,
+                 "another dpbench job (process %d, in %s) has the same cores: ", neighbour->pid,
+                 neighbour->directory);
+    if (neighbour->halves[0][0] != '\0')
+        dpb_text_add(&remedy,
+                     "keep the two apart by `taskset -c %s dpbench ...` and `taskset -c %s dpbench "
+                     "...`",
+                     neighbour->halves[0], neighbour->halves[1]);
+    else
+        dpb_text_add(&remedy, "run one after the other");
+}
+
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings)
 {
     if (!load)
         return;
+    char remedy[1024];
+    name_remedy(&load->neighbour, remedy, sizeof remedy);
     if (matters(load->others_share, load))
         dpb_warnings_add(warnings, "busy_machine",
                          "other processes took %.0f %% of the CPU time of the job's %u hardware "
-                         "thread%s while it was timed; quieten the machine",
-                         100 * load->others_share, load->cpus, load->cpus == 1 ? "" : "s");
+                         "thread%s while it was timed; %s",
+                         100 * load->others_share, load->cpus, load->cpus == 1 ? "" : "s", remedy);
     if (matters(load->siblings_share, load))
         dpb_warnings_add(
             warnings, "busy_siblings",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "machine/cores.h"
+#include "machine/neighbour.h"
 #include "world/world.h"
 
 enum { MAX_CPUS = 4096 };
@@ -11,6 +12,7 @@ enum { MAX_CPUS = 4096 };
 static struct {
     uint8_t cpus[MAX_CPUS];
     struct dpb_load_sample begin;
+    struct dpb_neighbour neighbour;
     uint32_t n_lost; /* ranks, by then */
 } load_state;
 
@@ -29,6 +31,9 @@ static void sample_job(struct dpb_load_sample *sample)
     int32_t *pids = calloc(dpb_world.n_ranks, sizeof *pids);
     const uint32_t n = pids ? dpb_job_pids(pids) : 0;
     dpb_load_sample("", load_state.cpus, MAX_CPUS, pids, n, sample);
+    /* On several machines that are one, the others' ranks would be taken for another job's. */
+    if (n > 0 && dpb_world.n_machines == 1 && load_state.neighbour.pid == 0)
+        dpb_neighbour_find("", load_state.cpus, MAX_CPUS, pids, n, &load_state.neighbour);
     if (n == 0)
         sample->used_ns = -1; /* nobody's own time is known */
     free(pids);
@@ -58,4 +63,5 @@ void dpb_load_end(struct dpb_load *load)
     if (count_lost() != load_state.n_lost)
         end.used_ns = -1; /* a dead rank's own time is no longer known: it is not of others */
     dpb_load_between(&load_state.begin, &end, load);
+    load->neighbour = load_state.neighbour;
 }

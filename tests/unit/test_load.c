@@ -12,9 +12,11 @@
 
 #include "base/json.h"
 #include "lib/command.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "machine/cores.h"
 #include "machine/load.h"
+#include "machine/neighbour.h"
 #include "machine/proc.h"
 #include "record/load_report.h"
 
@@ -168,6 +170,52 @@ TEST(test_each_disturbance)
     assert_string_equal(code_of(&load), "hot");
 }
 
+static void make_rank(int pid, int launcher, const char *allowed)
+{
+    char name[64];
+    snprintf(name, sizeof name, "proc/%d/comm", pid);
+    write_below(root, name, "dpb-rank0\n");
+    snprintf(name, sizeof name, "proc/%d/stat", pid);
+    write_below(root, name, "%d (dpb-rank0) R %d 1 1 0 -1 4194304 9 9 9 9 1 1 7 7 20 0 1 0 5\n",
+                pid, launcher);
+    snprintf(name, sizeof name, "proc/%d/status", pid);
+    write_below(root, name, "Name:\tdpb-rank0\nCpus_allowed_list:\t%s\nMems_allowed:\t1\n",
+                allowed);
+}
+
+static int32_t find_neighbour(struct dpb_neighbour *found)
+{
+    dpb_neighbour_find(root, cpus, 4, pids, 2, found);
+    return found->pid;
+}
+
+/* The message names the other job, and what keeps the two apart. */
+TEST(test_neighbour)
+{
+    struct dpb_load load = {.seconds = 10, .cpus = 2, .others_share = 0.5};
+    char link[300];
+    make_rank(pids[0], 10, "0");
+    make_rank(15, pids[0], "0"); /* a child of a rank */
+    make_rank(21, 20, "2-3,5");
+    write_below(root, "proc/22/comm", "bash\n");
+    assert_int_equal(find_neighbour(&load.neighbour), 0);
+    make_rank(31, 30, "1-3");
+    assert_int_equal(find_neighbour(&load.neighbour), 30);
+    assert_string_equal(load.neighbour.directory, "?");
+    write_below(root, "proc/30/comm", "dpbench\n");
+    snprintf(link, sizeof link, "%s/proc/30/cwd", root);
+    assert_int_equal(symlink("/home/other", link), 0);
+    assert_int_equal(find_neighbour(&load.neighbour), 30);
+
+    strcpy(load.neighbour.halves[0], "0-1");
+    strcpy(load.neighbour.halves[1], "2,5");
+    json_t *warnings = own_json(json_array());
+    dpb_load_warn(&load, warnings);
+    expect_part(dpb_json_text(json_array_get(warnings, 0), "text", ""),
+                "; another dpbench job (process 30, in /home/other) has the same cores: keep the "
+                "two apart by `taskset -c 0-1 dpbench ...` and `taskset -c 2,5 dpbench ...`");
+}
+
 /* A few ticks of a short run, and the system's daemons, are no load. */
 TEST(test_bounds)
 {
@@ -259,6 +307,11 @@ TEST(test_kinds)
     }
     assert_int_equal(n_one, 1);
     assert_true(n_all >= n_cores);
+    char first[96], second[96];
+    dpb_cores_halves(first, second, sizeof first);
+    assert_int_equal(first[0] != '\0', n_cores > 1);
+    assert_int_equal(second[0] != '\0', n_cores > 1);
+    assert_true(n_cores == 1 || strcmp(first, second) != 0);
 }
 
 TEST_MAIN(own_directory_setup, own_directory_teardown)
