@@ -417,7 +417,7 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
     char path[PATH_MAX];
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
-            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+            return dpb_unknown_option(self, argv[i]);
         if (file && strchr(argv[i], '='))
             DPB_TRY(dpb_config_assign(config, argv[i], DPB_COMMAND_LINE));
         else if (file)

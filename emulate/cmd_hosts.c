@@ -81,7 +81,7 @@ static dpb_status take_option(const struct dpb_command *self, const char *option
                    ? DPB_OK
                    : dpb_usage_error(self, "--latency: '%s' is no time, as in 50us", text);
     if (strcmp(option, "--dilation") != 0)
-        return dpb_usage_error(self, "unknown option '%s'", option);
+        return dpb_unknown_option(self, option);
     asked->dilation = text;
     return dpb_parse_real(text, &plan->dilation) == DPB_PARSED && plan->dilation >= 1 &&
                    plan->dilation <= 1e4

@@ -84,7 +84,7 @@ static dpb_status take_option(struct request *request, const char *word, const c
     while (option < OPTIONS && strcmp(names[option], word) != 0)
         option++;
     if (option == OPTIONS)
-        return dpb_usage_error(request->self, "unknown option '%s'", word);
+        return dpb_unknown_option(request->self, word);
     if (request->values[option])
         return dpb_usage_error(request->self, "%s is given twice", word);
     if (!value || value[0] == '\0')
@@ -294,7 +294,7 @@ static dpb_status show(const struct dpb_command *self, int argc, char **argv)
         if (strcmp(argv[i], "--json") == 0)
             json = true;
         else if (argv[i][0] == '-')
-            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+            return dpb_unknown_option(self, argv[i]);
         else if (file)
             return dpb_usage_error(self, "one profile at a time: '%s' is a second", argv[i]);
         else

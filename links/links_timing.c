@@ -144,7 +144,7 @@ dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member mem
             (struct member){.gate = &gate, .run = member, .context = context, .number = n_started};
         int error = start_member(one, cpus[n_started]);
         if (error != 0)
-            status = dpb_fail(DPB_FAILED, "a thread on hardware thread %u cannot be started: %s",
+            status = dpb_fail(DPB_FAILED, "cannot start a thread on hardware thread %u: %s",
                               cpus[n_started], strerror(error));
         else
             n_started++;

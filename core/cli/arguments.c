@@ -89,6 +89,15 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
     return status;
 }
 
+dpb_status dpb_unknown_option(const struct dpb_command *command, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    if (!equals)
+        return dpb_usage_error(command, "unknown option '%s'", word);
+    return dpb_usage_error(command, "'%s': an option and its value are two words: %.*s %s", word,
+                           (int)(equals - word), word, equals + 1);
+}
+
 dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
 {
     char digits[32] = "";
@@ -161,12 +170,8 @@ dpb_status dpb_arguments_take_form(const struct dpb_command *command, unsigned a
                                             "output with --json");
         return DPB_OK;
     }
-    const size_t name = strcspn(argv[*i], "=");
-    if (argv[*i][name] == '=')
-        return dpb_usage_error(command, "'%s': an option and its value are two words: %.*s %s",
-                               argv[*i], (int)name, argv[*i], argv[*i] + name + 1);
     if (!lines && strcmp(argv[*i], "--json") != 0)
-        return dpb_usage_error(command, "unknown option '%s'", argv[*i]);
+        return dpb_unknown_option(command, argv[*i]);
     if (lines ? arguments->jsonl : arguments->json)
         return dpb_usage_error(command, "%s is given twice", argv[*i]);
     *(lines ? &arguments->jsonl : &arguments->json) = true;
@@ -191,7 +196,7 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
     }
     if (accepts & DPB_ACCEPTS_OUTPUT)
         return dpb_arguments_take_form(command, accepts, argc, argv, i, arguments);
-    return dpb_usage_error(command, "unknown option '%s'", option);
+    return dpb_unknown_option(command, option);
 }
 
 static bool on_command_line(const struct dpb_setting *setting)

@@ -87,6 +87,9 @@ dpb_command_function dpb_command_help;
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
     DPB_PRINTF(2, 3);
 
+/* The same for a word that is none of the command's options. */
+dpb_status dpb_unknown_option(const struct dpb_command *command, const char *word);
+
 /* The option or command that takes a file of this name (".ini": -c, ".json": rerun); NULL:
  * unknown. */
 const char *dpb_missing_option(const char *word);

@@ -34,7 +34,7 @@ static dpb_status list(const struct dpb_command *self, int argc, char **argv)
     size_t n = 0;
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-')
-            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+            return dpb_unknown_option(self, argv[i]);
     DPB_TRY(dpb_experiments_find("*", &files));
     dpb_status status = DPB_OK;
     for (size_t i = 0; status == DPB_OK && i < files.gl_pathc; i++) {

@@ -53,6 +53,23 @@ static dpb_status run_rank(const struct dpb_program *program, struct dpb_experim
     }
 }
 
+static bool rank_returns;
+
+static void *nothing(void *argument)
+{
+    return argument;
+}
+
+/* A library that cannot start a thread prints a line and ends the process, as libgomp does. */
+static void say_why_it_exits(void)
+{
+    pthread_t thread;
+    const int error = rank_returns ? 0 : pthread_create(&thread, NULL, nothing, NULL);
+    if (error != 0)
+        dpb_fail(DPB_FAILED, "a library has ended the process: it cannot start threads: %s",
+                 strerror(error));
+}
+
 static int rank_main(const struct dpb_program *program)
 {
     dpb_status status = dpb_world_open();
@@ -61,6 +78,7 @@ static int rank_main(const struct dpb_program *program)
     char name[16]; /* the kernel's limit */
     snprintf(name, sizeof name, DPB_RANK_NAME "%" PRIu32, dpb_world.rank);
     pthread_setname_np(pthread_self(), name);
+    atexit(say_why_it_exits);
     struct dpb_experiment *experiment = NULL;
     struct dpb_config *config = dpb_config_create();
     status = !config ? DPB_NO_MEMORY : rank_config(config);
@@ -69,6 +87,7 @@ static int rank_main(const struct dpb_program *program)
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
     dpb_world_close();
+    rank_returns = true;
     return dpb_status_exit_code(status);
 }
 

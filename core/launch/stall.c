@@ -118,13 +118,15 @@ static bool is_stopped(const struct dpb_job_run *run, uint32_t rank)
     return process->running && dpb_proc_is_stopped(&proc);
 }
 
-/* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue" */
+/* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue". `now_ns` of 0
+ * leaves the time out. */
 static void describe(const struct dpb_job_run *run, uint32_t rank, int64_t now_ns, char *text,
                      size_t size)
 {
     const struct dpb_process *process = &run->processes[rank];
     const struct dpb_status_page *page = dpb_job_page(run, rank);
-    char phase[32], bucket[48] = "", peer[32] = "", asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
+    char phase[32], bucket[48] = "", peer[32] = "", since[32] = "",
+                    asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
     char function[DPB_PROC_FUNCTION_BYTES];
     struct dpb_proc proc = {.state = process->state};
     int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
@@ -133,15 +135,17 @@ static void describe(const struct dpb_job_run *run, uint32_t rank, int64_t now_n
         snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
     if (page->peer != UINT32_MAX)
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
+    if (now_ns != 0)
+        snprintf(since, sizeof since, ", since %.1f s",
+                 since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0);
     bool there =
         process->running && (process->remote || dpb_proc_read("", (int32_t)process->pid, &proc));
     bool stopped = there && dpb_proc_is_stopped(&proc);
     if (there && !process->remote && !stopped &&
         dpb_proc_sleeps_in("", (int32_t)process->pid, function))
         snprintf(asleep, sizeof asleep, ", asleep in %s", function);
-    snprintf(text, size, "phase '%s' of step %llu%s%s, since %.1f s%s", phase,
-             (unsigned long long)page->step, bucket, peer,
-             since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0,
+    snprintf(text, size, "phase '%s' of step %llu%s%s%s%s", phase, (unsigned long long)page->step,
+             bucket, peer, since,
              !there    ? "; has ended"
              : stopped ? "; is stopped (SIGSTOP)"
                        : asleep);
@@ -190,7 +194,7 @@ static void say_stall(struct dpb_job_run *run, uint32_t late, uint32_t n_others,
                       int64_t now_ns)
 {
     char where[WHERE_BYTES], others[64] = "", picture[DPB_STALL_PICTURE_BYTES];
-    describe(run, late, now_ns, where, sizeof where);
+    describe(run, late, 0, where, sizeof where); /* a phase may be older than the silence in it */
     draw_picture(run, now_ns, picture, sizeof picture);
     if (n_others > 0)
         snprintf(others, sizeof others, "; %u other%s late, too", n_others,

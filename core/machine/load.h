@@ -14,7 +14,7 @@
  * each sees a machine of its own. */
 struct dpb_neighbour {
     int32_t pid;         /* of its launcher; 0: there is no such job */
-    char directory[256]; /* the launcher's; "?": another user's */
+    char directory[256]; /* the launcher's; "": another user's */
     char halves[2][96];  /* of the usable cores, as `taskset -c` takes them; "": one core */
 };
 

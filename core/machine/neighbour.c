@@ -57,7 +57,7 @@ static bool is_own(int32_t pid, int32_t parent, const int32_t *pids, uint32_t n_
 static void describe(const char *root, int32_t launcher, struct dpb_neighbour *found)
 {
     char path[300];
-    *found = (struct dpb_neighbour){.pid = launcher, .directory = "?"};
+    *found = (struct dpb_neighbour){.pid = launcher};
     snprintf(path, sizeof path, "%s/proc/%d/cwd", root, (int)launcher);
     const ssize_t n = readlink(path, found->directory, sizeof found->directory - 1);
     if (n > 0)

@@ -46,8 +46,8 @@ static void name_remedy(const struct dpb_neighbour *neighbour, char *text, size_
         return;
     }
     dpb_text_add(&remedy,
-                 "another dpbench job (process %d, in %s) has the same cores: ", neighbour->pid,
-                 neighbour->directory);
+                 "another dpbench job (process %d, %s) has the same cores: ", neighbour->pid,
+                 neighbour->directory[0] != '\0' ? neighbour->directory : "another user's");
     if (neighbour->halves[0][0] != '\0')
         dpb_text_add(&remedy,
                      "keep the two apart by `taskset -c %s dpbench ...` and `taskset -c %s dpbench "

@@ -220,7 +220,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
         } else if (strcmp(argv[i], "--each") == 0) {
             request->each = true;
         } else if (argv[i][0] == '-') {
-            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+            return dpb_unknown_option(self, argv[i]);
         } else {
             request->paths[request->n++] = argv[i];
         }

@@ -268,7 +268,7 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_update(r, option, text);
     if (strcmp(option, "--inside") == 0)
         return take_inside(r, option, text);
-    return dpb_usage_error(r->self, "unknown option '%s'", option);
+    return dpb_unknown_option(r->self, option);
 }
 
 static dpb_status parse(struct reading *r, int argc, char **argv)
@@ -278,7 +278,9 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
         if (strcmp(argv[i], "--json") == 0)
             r->json = true;
         else if (argv[i][0] == '-' && i + 1 == argc)
-            return dpb_usage_error(r->self, "%s is unknown, or needs a value", argv[i]);
+            return strchr(argv[i], '=')
+                       ? dpb_unknown_option(r->self, argv[i])
+                       : dpb_usage_error(r->self, "%s is unknown, or needs a value", argv[i]);
         else if (argv[i][0] == '-') {
             DPB_TRY(take_option(r, argv[i], argv[i + 1]));
             i++;

@@ -45,7 +45,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
         else if (strcmp(argv[i], "--require-same") == 0)
             DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->how.same));
         else if (argv[i][0] == '-')
-            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+            return dpb_unknown_option(self, argv[i]);
         else if (n == 2)
             return dpb_usage_error(self, "two results at a time: '%s' is a third", argv[i]);
         else

@@ -592,6 +592,28 @@ static void run_after(struct command *command, const char *before, const char *s
     command_run(command, 60, arguments, NULL);
 }
 
+/* A user who may have 20 threads (root may have any number), and a library that ends the process
+ * where it cannot start one. */
+TEST(test_few_threads)
+{
+    struct command command;
+    char line[5000];
+    snprintf(
+        line, sizeof line,
+        "setpriv --reuid %d --clear-groups sh -c '[ -r base.ini -a -r %s/plugins/device_cpu.so ] "
+        "|| exit 77; exec prlimit --nproc=20 %s/dpbench -c base.ini run.results= "
+        "device.name=cpu device.threads=40'",
+        100000 + (int)getpid(), build_directory(), build_directory());
+    const char *const arguments[] = {"/bin/sh", "-c", line, NULL};
+    assert_int_equal(chmod(".", 0755), 0);
+    command_run(&command, deadline_s, arguments, NULL);
+    if (command.exit_code == 77 || strstr(command.err, "setpriv: "))
+        skip(); /* not root; no such device; a directory that root alone reads */
+    assert_int_equal(command.exit_code, 1);
+    EXPECT_WORDS("threads", command.err, "a library has ended the process: it cannot start threads",
+                 "raise `ulimit -u`, or the control group's pids.max");
+}
+
 /* A machine that lets a process have few open files, and one without /proc. */
 TEST(test_poor_machine)
 {

@@ -201,7 +201,7 @@ TEST(test_neighbour)
     assert_int_equal(find_neighbour(&load.neighbour), 0);
     make_rank(31, 30, "1-3");
     assert_int_equal(find_neighbour(&load.neighbour), 30);
-    assert_string_equal(load.neighbour.directory, "?");
+    assert_string_equal(load.neighbour.directory, "");
     write_below(root, "proc/30/comm", "dpbench\n");
     snprintf(link, sizeof link, "%s/proc/30/cwd", root);
     assert_int_equal(symlink("/home/other", link), 0);
@@ -212,7 +212,7 @@ TEST(test_neighbour)
     json_t *warnings = own_json(json_array());
     dpb_load_warn(&load, warnings);
     expect_part(dpb_json_text(json_array_get(warnings, 0), "text", ""),
-                "; another dpbench job (process 30, in /home/other) has the same cores: keep the "
+                "; another dpbench job (process 30, /home/other) has the same cores: keep the "
                 "two apart by `taskset -c 0-1 dpbench ...` and `taskset -c 2,5 dpbench ...`");
 }
 

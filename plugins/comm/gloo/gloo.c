@@ -723,8 +723,10 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
     const struct dpb_wait what = {
         .bucket = UINT64_MAX, .peer = UINT32_MAX, .purpose = "Gloo to connect the workers"};
     DPB_TRY(bind_calls(gloo, arenas));
-    if (pthread_create(&gloo->thread, NULL, thread_main, gloo) != 0)
-        return host->fail(DPB_FAILED, "cannot start the thread that calls Gloo");
+    const int error = pthread_create(&gloo->thread, NULL, thread_main, gloo);
+    if (error != 0)
+        return host->fail(DPB_FAILED, "cannot start the thread that calls Gloo: %s",
+                          strerror(error));
     pthread_setname_np(gloo->thread, "dpb-gloo");
     gloo->started = true;
     DPB_TRY(host->flag->wait(&gloo->flags[FLAG_CONNECTED], 1, &what));

@@ -234,7 +234,8 @@ static dpb_status start_burning(struct program *program)
         const int error = pthread_create(&program->burners[i], NULL, burn, program);
         if (error != 0) {
             program->n_burners = i;
-            return host->fail(DPB_FAILED, "device 'emulated': no thread for device.host_cores: %s",
+            return host->fail(DPB_FAILED,
+                              "device 'emulated': cannot start a thread for device.host_cores: %s",
                               strerror(error));
         }
     }
