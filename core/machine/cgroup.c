@@ -148,6 +148,15 @@ double dpb_cgroup_cpus(const char *root)
     return limit_of(root, "cpu", cpus_of);
 }
 
+const char *dpb_cgroup_name_quota(const char *root, uint32_t n_cores, char text[DPB_CGROUP_QUOTA])
+{
+    const double quota = dpb_cgroup_cpus(root);
+    text[0] = '\0';
+    if (quota < n_cores + 1.0)
+        snprintf(text, DPB_CGROUP_QUOTA, " (the control group's CPU quota is %.4g)", quota);
+    return text;
+}
+
 /* In version 1 these names are the group's own numbers, beside totals; in version 2 the totals. */
 static uint64_t cache_of(const char *directory)
 {

@@ -13,6 +13,10 @@
  * /proc: "", but for tests.
  */
 double dpb_cgroup_cpus(const char *root);
+enum { DPB_CGROUP_QUOTA = 64 };
+/* " (the control group's CPU quota is 1.5)" where that limit is why only `n_cores` are usable, else
+ * "". Returns `text`. */
+const char *dpb_cgroup_name_quota(const char *root, uint32_t n_cores, char text[DPB_CGROUP_QUOTA]);
 /* `used_bytes`: memory that the group with this limit uses, page cache included; or UINT64_MAX.
  * `cache_bytes`: of files in the page cache, which make room for others; 0: not reported. */
 uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes, uint64_t *cache_bytes);

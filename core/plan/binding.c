@@ -2,36 +2,42 @@
 #include "plan/binding.h"
 
 #include "base/log.h"
+#include "machine/cgroup.h"
 #include "plan/fit.h"
 #include "world/world.h"
 
 static void warn_oversubscribed(const struct dpb_cores_job *job, uint32_t threads)
 {
+    char quota[DPB_CGROUP_QUOTA];
     uint32_t n_cores = 0;
     if (dpb_cores_available(&n_cores) == DPB_OK)
         dpb_warn("oversubscribed",
                  "too few cores: %u worker%s of %u thread%s%s and %u server%s take turns on %u "
-                 "core%s, so the rate says little of the strategy; take fewer workers, threads, "
+                 "core%s%s, so the rate says little of the strategy; take fewer workers, threads, "
                  "communication cores or servers",
                  job->n_workers, job->n_workers == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
                  job->comm_cores > 0 ? " and a communication core each" : "", job->n_servers,
-                 job->n_servers == 1 ? "" : "s", n_cores, n_cores == 1 ? "" : "s");
+                 job->n_servers == 1 ? "" : "s", n_cores, n_cores == 1 ? "" : "s",
+                 dpb_cgroup_name_quota("", n_cores, quota));
 }
 
 /* Helpers of all workers here, more than this machine has cores. */
 static bool has_too_many_helpers(const struct dpb_experiment *experiment)
 {
     uint64_t n_helpers = (uint64_t)experiment->settings.data.threads * dpb_world.place.n_workers;
+    char quota[DPB_CGROUP_QUOTA];
     uint32_t n_cores = 0;
     if (!dpb_mode_has_steps(experiment->settings.run.mode) ||
         dpb_cores_available(&n_cores) != DPB_OK || n_helpers <= n_cores)
         return false;
     if (dpb_world.place.index == 0)
-        dpb_warn("oversubscribed",
-                 "data.threads = %lld for each of %u worker%s are more than the %u cores, so the "
-                 "rate says little of the strategy; take fewer",
-                 (long long)experiment->settings.data.threads, dpb_world.place.n_workers,
-                 dpb_world.place.n_workers == 1 ? "" : "s", n_cores);
+        dpb_warn(
+            "oversubscribed",
+            "data.threads = %lld for each of %u worker%s are more than the %u core%s%s, so the "
+            "rate says little of the strategy; take fewer",
+            (long long)experiment->settings.data.threads, dpb_world.place.n_workers,
+            dpb_world.place.n_workers == 1 ? "" : "s", n_cores, n_cores == 1 ? "" : "s",
+            dpb_cgroup_name_quota("", n_cores, quota));
     return true;
 }
 

@@ -245,6 +245,7 @@ TEST(test_words_in_the_wrong_place)
         {"list nothing-like-it", {"no experiment mentions nothing-like-it"}},
         {"x.json", {"did you mean 'rerun x.json'?"}},
         {RUN "--output=x.json", {"'--output=x.json'", "two words: --output x.json"}},
+        {"compare --threshold=5 a.json b.json", {"two words: --threshold 5"}},
         {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
         {RUN "bucket=1kB", {"did you mean 'comm.bucket=1kB'?"}},
         {RUN "nothing=1", {"'nothing=1' is not SECTION.KEY=VALUE\n"}},

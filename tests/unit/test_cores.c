@@ -235,6 +235,14 @@ static uint64_t memory_of(const char *machine)
     return dpb_cgroup_memory(below, &used_bytes, &cache_bytes);
 }
 
+static const char *quota_of(const char *machine, uint32_t n_cores)
+{
+    static char text[DPB_CGROUP_QUOTA];
+    char below[PATH_MAX];
+    snprintf(below, sizeof below, "%s/%s", root, machine);
+    return dpb_cgroup_name_quota(below, n_cores, text);
+}
+
 TEST(test_cgroups)
 {
     assert_non_null(mkdtemp(root));
@@ -245,9 +253,11 @@ TEST(test_cgroups)
     write_below(root, "v2/sys/fs/cgroup/job.slice/step/cpu.max", "400000 100000\n");
     write_below(root, "v2/sys/fs/cgroup/job.slice/step/memory.max", "1073741824\n");
     assert_true(cpus_of("v2") == 1.5);
+    assert_string_equal(quota_of("v2", 1), " (the control group's CPU quota is 1.5)");
     assert_true(memory_of("v2") == UINT64_C(1) << 30);
     write_below(root, "v2/sys/fs/cgroup/job.slice/cpu.max", "max 100000\n");
     assert_true(cpus_of("v2") == 4);
+    assert_string_equal(quota_of("v2", 2), ""); /* the machine has no more */
     /* Version 1: a directory a controller, -1 and a huge number for none. */
     write_below(root, "v1/proc/self/cgroup", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
     write_below(root, "v1/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
