@@ -1,10 +1,10 @@
 /* made_work.c - a profile from an accelerator's rate or figures, and a network's work: see
  * makers.h. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "emulate/makers.h"
@@ -104,15 +104,13 @@ static dpb_status walk_graph(struct roof *roof, const struct dpb_graph *graph)
 /* Of "NAME ELEMENTS MACS"; the name "-": work without a tensor. */
 static dpb_status take_line(struct roof *roof, const char *place, char *line)
 {
-    char *rest = NULL, *name = strtok_r(line, " \t\n", &rest);
-    const char *elements = strtok_r(NULL, " \t\n", &rest);
-    const char *macs = strtok_r(NULL, " \t\n", &rest);
+    char *rest = NULL, *name = strtok_r(line, " \t", &rest);
+    const char *elements = strtok_r(NULL, " \t", &rest);
+    const char *macs = strtok_r(NULL, " \t", &rest);
     int64_t n = 0;
     double work = 0;
-    if (!name || name[0] == '#')
-        return DPB_OK;
-    const bool none = strcmp(name, "-") == 0;
-    if (!elements || !macs || strtok_r(NULL, " \t\n", &rest) ||
+    const bool none = name && strcmp(name, "-") == 0;
+    if (!name || !elements || !macs || strtok_r(NULL, " \t", &rest) ||
         dpb_parse_int(elements, &n) != DPB_PARSED || n < (none ? 0 : 1) ||
         dpb_parse_real(macs, &work) != DPB_PARSED || work < 0)
         return dpb_fail(DPB_USAGE,
@@ -125,21 +123,14 @@ static dpb_status take_line(struct roof *roof, const char *place, char *line)
 
 static dpb_status walk_file(struct roof *roof, const char *path)
 {
-    char *line = NULL, place[300];
-    size_t size = 0, number = 0;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return dpb_fail(DPB_USAGE, "%s: %s", path, strerror(errno));
-    dpb_status status = DPB_OK;
-    while (status == DPB_OK && getline(&line, &size, file) >= 0) {
-        snprintf(place, sizeof place, "%.250s:%zu", path, ++number);
-        status = take_line(roof, place, line);
+    char line[1024], place[300];
+    struct dpb_lines lines = dpb_lines_open(path);
+    while (dpb_lines_next(&lines, line, sizeof line)) {
+        snprintf(place, sizeof place, "%.250s:%d", path, lines.number);
+        lines.status = take_line(roof, place, line);
     }
-    if (status == DPB_OK && ferror(file))
-        status = dpb_fail(DPB_USAGE, "%s: %s", path, strerror(errno));
-    free(line);
-    fclose(file);
-    return status;
+    dpb_lines_close(&lines);
+    return lines.status;
 }
 
 /* ---- the step ------------------------------------------------------------------------------ */

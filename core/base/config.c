@@ -2,7 +2,6 @@
 #include "base/config.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 
 #include "base/each.h"
+#include "base/lines.h"
 #include "base/log.h"
 
 enum {
@@ -17,8 +17,6 @@ enum {
     MESSAGE_BYTES = 4096,
     MAX_SETTINGS = 4096, /* more than there are options: each is looked for among the others */
 };
-
-static const char blanks[] = " \t\v\f\r";
 
 /* ---- the container ------------------------------------------------------------------------- */
 
@@ -187,11 +185,8 @@ struct dpb_config *dpb_config_copy(const struct dpb_config *config)
 /* ---- .ini files ---------------------------------------------------------------------------- */
 
 struct reader {
-    FILE *file;
-    const char *path;
-    int line;
+    struct dpb_lines lines;
     char *section; /* @owned. NULL: before the first */
-    dpb_status status;
     struct dpb_config *found;
 };
 
@@ -202,74 +197,32 @@ DPB_PRINTF(2, 3) static void refuse(struct reader *reader, const char *format, .
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    reader->status = dpb_fail(DPB_USAGE, "%s:%d: %s", reader->path, reader->line, reason);
-}
-
-/* Cuts blanks from both ends of [begin, end), in place. */
-static char *trim(char *begin, char *end)
-{
-    while (end > begin && strchr(blanks, end[-1]))
-        end--;
-    *end = '\0';
-    return begin + strspn(begin, blanks);
-}
-
-/* Reads a line into `text`, without its end, its indentation, its comment and a byte order mark. A
- * comment begins with `;` or `#` at the line's beginning, or with `;` behind a blank. Reads byte by
- * byte, to refuse a NUL and a line without end. False at the end of the file and on errors. */
-static bool read_text(struct reader *reader, char text[LINE_BYTES])
-{
-    size_t length = 0;
-    bool comment = false;
-    int c = getc(reader->file);
-    if (c == EOF)
-        return false;
-    reader->line++;
-    for (char before = ' '; c != EOF && c != '\n'; before = (char)c, c = getc(reader->file)) {
-        if (c == '\0' || (c < ' ' && !strchr(blanks, c)) || c == 0x7f) {
-            refuse(reader, "%s: this is not a text file",
-                   c == '\0' ? "a NUL byte" : "a control character");
-            return false;
-        }
-        comment |= (c == ';' && strchr(blanks, before)) || (c == '#' && length == 0);
-        if (comment || (length == 0 && strchr(blanks, c)))
-            continue;
-        if (length + 1 == LINE_BYTES) {
-            refuse(reader, "the line is longer than %d bytes", LINE_BYTES - 1);
-            return false;
-        }
-        text[length++] = (char)c;
-        if (length == 3 && reader->line == 1 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-            length = 0;
-            c = ' ';
-        }
-    }
-    trim(text, text + length);
-    return true;
+    reader->lines.status =
+        dpb_fail(DPB_USAGE, "%s:%d: %s", reader->lines.path, reader->lines.number, reason);
 }
 
 static void take_section(struct reader *reader, char *text)
 {
     char *close = strchr(text, ']');
-    const char *rest = close ? close + 1 + strspn(close + 1, blanks) : "";
+    const char *rest = close ? close + 1 + strspn(close + 1, DPB_BLANKS) : "";
     if (!close)
         refuse(reader, "a section's name without its ']'");
     else if (close == text + 1)
         refuse(reader, "a section without a name");
     else if (*rest != '\0' && *rest != ';' && *rest != '#')
         refuse(reader, "'%s' after the section's name: a setting takes a line of its own", rest);
-    if (reader->status != DPB_OK)
+    if (reader->lines.status != DPB_OK)
         return;
     *close = '\0';
     free(reader->section);
     reader->section = strdup(text + 1);
-    reader->status = dpb_allocated(reader->section);
+    reader->lines.status = dpb_allocated(reader->section);
 }
 
 static dpb_status set_at(struct reader *reader, const char *key, const char *value)
 {
     char *origin;
-    if (asprintf(&origin, "%s:%d", reader->path, reader->line) < 0)
+    if (asprintf(&origin, "%s:%d", reader->lines.path, reader->lines.number) < 0)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
     const dpb_status status = dpb_config_set(reader->found, reader->section, key, value, origin);
     free(origin);
@@ -283,7 +236,7 @@ static void take_setting(struct reader *reader, char *text)
         refuse(reader, "'%s' is not KEY = VALUE (a value does not go on in the next line)", text);
         return;
     }
-    const char *key = trim(text, equals), *value = equals + 1 + strspn(equals + 1, blanks);
+    const char *key = dpb_trim(text, equals), *value = equals + 1 + strspn(equals + 1, DPB_BLANKS);
     const struct dpb_setting *before =
         reader->section ? find(reader->found, reader->section, key) : NULL;
     if (*key == '\0')
@@ -293,36 +246,25 @@ static void take_setting(struct reader *reader, char *text)
     else if (before)
         refuse(reader, "'%s' of [%s] was given before: %s", key, reader->section, before->origin);
     else
-        reader->status = set_at(reader, key, value);
-}
-
-static dpb_status read_file(struct reader *reader)
-{
-    char text[LINE_BYTES];
-    errno = 0;
-    while (reader->status == DPB_OK && read_text(reader, text))
-        if (*text == '[')
-            take_section(reader, text);
-        else if (*text != '\0')
-            take_setting(reader, text);
-    if (reader->status == DPB_OK && ferror(reader->file))
-        return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", reader->path, strerror(errno));
-    return reader->status;
+        reader->lines.status = set_at(reader, key, value);
 }
 
 dpb_status dpb_config_read(struct dpb_config *config, const char *path)
 {
-    struct reader reader = {.path = path, .file = fopen(path, "re")};
-    if (!reader.file)
-        return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", path, strerror(errno));
-    dpb_status status = DPB_NO_MEMORY;
-    reader.found = dpb_config_create();
-    if (reader.found)
-        status = read_file(&reader);
+    char text[LINE_BYTES];
+    struct reader reader = {.lines = dpb_lines_open(path), .found = dpb_config_create()};
+    if (!reader.found)
+        reader.lines.status = DPB_NO_MEMORY;
+    while (dpb_lines_next(&reader.lines, text, sizeof text))
+        if (text[0] == '[')
+            take_section(&reader, text);
+        else
+            take_setting(&reader, text);
+    dpb_status status = reader.lines.status;
     DPB_THEN(status, put_all(config, reader.found));
     dpb_config_destroy(reader.found);
     free(reader.section);
-    fclose(reader.file);
+    dpb_lines_close(&reader.lines);
     return status;
 }
 
@@ -338,9 +280,9 @@ dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, 
     if (!copy)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
     char *key_end = copy + (equals - assignment), *section_end = copy + (dot - assignment);
-    char *value = trim(key_end + 1, copy + strlen(copy));
-    char *key = trim(section_end + 1, key_end);
-    char *section = trim(copy, section_end);
+    char *value = dpb_trim(key_end + 1, copy + strlen(copy));
+    char *key = dpb_trim(section_end + 1, key_end);
+    char *section = dpb_trim(copy, section_end);
     dpb_status status;
     if (*section == '\0' || *key == '\0')
         status = dpb_fail(DPB_USAGE, "%s: '%s' is not SECTION.KEY=VALUE", origin, assignment);

@@ -1,16 +1,15 @@
 /* delay.c - see delay.h. */
 #include "plan/delay.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "base/text.h"
 #include "dpbench/random.h"
 #include "world/futex.h"
 #include "world/world.h"
@@ -129,15 +128,14 @@ static bool parse_time(const char *text, uint64_t *time_ns)
     return true;
 }
 
-static dpb_status add_delay(struct dpb_delay *made, const char *file, uint64_t number,
-                            const char *line, bool whole)
+static dpb_status add_delay(struct dpb_delay *made, const char *file, int number, const char *line)
 {
     uint64_t time_ns;
-    if (!whole || !parse_time(line, &time_ns))
+    if (!parse_time(line, &time_ns))
         return dpb_fail(DPB_USAGE,
-                        "%s:%llu: '%s' is not a delay; a line of a trace is one time from 0 to 60 "
+                        "%s:%d: '%s' is not a delay; a line of a trace is one time from 0 to 60 "
                         "s, as in 12.5, in ms where there is no unit",
-                        file, (unsigned long long)number, line);
+                        file, number, line);
     if ((made->n_trace & (made->n_trace - 1)) == 0) { /* full: it has room for a power of two */
         int64_t *more =
             realloc(made->trace_ns, (made->n_trace ? 2 * made->n_trace : 1) * sizeof *more);
@@ -149,44 +147,19 @@ static dpb_status add_delay(struct dpb_delay *made, const char *file, uint64_t n
     return DPB_OK;
 }
 
-/* False: the file is over. A line that is too long, or has a NUL in it, is not whole. The ends are
- * those of any system. */
-static bool read_line(FILE *file, char line[64], bool *whole)
-{
-    size_t n = 0;
-    int c;
-    *whole = true;
-    while ((c = getc(file)) != EOF && c != '\n' && *whole)
-        if (c == '\0' || n == 63)
-            *whole = false;
-        else
-            line[n++] = (char)c;
-    n -= n > 0 && line[n - 1] == '\r';
-    line[n] = '\0';
-    return c != EOF || n > 0 || !*whole;
-}
-
 static dpb_status read_trace(struct dpb_delay *made, const char *origin, const char *path)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, before the first line */
-    char line[64];
-    bool whole;
-    dpb_status status = DPB_OK;
-    FILE *file = fopen(path, "re");
-    for (uint64_t number = 1; file && status == DPB_OK && read_line(file, line, &whole); number++) {
-        const char *text = line + (number == 1 && dpb_begins_with(line, mark) ? strlen(mark) : 0);
-        text = skip_blanks(text);
-        if (*text || !whole)
-            status = add_delay(made, path, number, text, whole);
-    }
-    if (!file || ferror(file))
-        status =
-            dpb_fail(DPB_USAGE, "%s: run.delay: cannot read %s: %s", origin, path, strerror(errno));
-    else if (status == DPB_OK && made->n_trace == 0)
-        status = dpb_fail(DPB_USAGE, "%s: run.delay: %s has no line", origin, path);
-    if (file)
-        fclose(file);
-    return status;
+    char line[64], place[256];
+    snprintf(place, sizeof place, "%s: run.delay", origin);
+    dpb_fail_at(place);
+    struct dpb_lines lines = dpb_lines_open(path);
+    while (dpb_lines_next(&lines, line, sizeof line))
+        lines.status = add_delay(made, path, lines.number, line);
+    if (lines.status == DPB_OK && made->n_trace == 0)
+        lines.status = dpb_fail(DPB_USAGE, "%s has no line", path);
+    dpb_fail_at(NULL);
+    dpb_lines_close(&lines);
+    return lines.status;
 }
 
 dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,

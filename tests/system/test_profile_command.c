@@ -78,7 +78,7 @@ static int set_up(void **state)
     write_trace("gpu.json", "1", "gpu_user_annotation");
     write_trace("negative.json", "-1", "user_annotation");
     sandbox_write("empty.json", "{\"traceEvents\": []}\n");
-    sandbox_write("tensors.txt", "# backward\n- 0 1000\nw 200 3000\nb 10 0\n");
+    sandbox_write("tensors.txt", "# backward\n- 0 1000\nw 200 3000 ; a comment\r\n\r\nb 10 0\n");
     sandbox_write("wrong.txt", "w 200 3000\nb 10\n");
     write_json("chakra.json", chakra);
     return result;
@@ -247,7 +247,7 @@ static const struct refusal {
     {"from --rate 10 --batch 4 --tensors wrong.txt --model m --accelerator X",
      "wrong.txt:2: a line is NAME"},
     {"from --rate 10 --batch 4 --tensors none.txt --model m --accelerator X",
-     "none.txt: No such file"},
+     "none.txt: cannot be read: No such file"},
     {"from --torch torch.json --batch 8 --accelerator X", "--torch needs --model"},
     {"from --torch empty.json --batch 8 --accelerator X --model m", "no range dpbench.forward"},
     {"from --torch negative.json --batch 8 --accelerator X --model m", "has no times ts and dur"},

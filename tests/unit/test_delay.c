@@ -140,8 +140,9 @@ static int remove_trace(void **state)
  * do. */
 TEST(test_trace)
 {
-    static const char lines[] = "\xef\xbb\xbf"
-                                "1e0\r\n\r\n0\n 2.5\n30 us\n\n4 s\n1e-6\n60000\n\n";
+    static const char lines[] =
+        "\xef\xbb\xbf"
+        "1e0\r\n\r\n0\n 2.5\n# of Monday\n30 us ; slow\n\n4 s \n1e-6\n60000\n\n";
     static const int64_t ns[] = {1000000, 0, 2500000, 30000, 4000000000, 1, 60000000000};
     char text[64];
     write_trace(lines, strlen(lines));
@@ -178,13 +179,13 @@ TEST(test_bad_traces)
         {"1 2\n", ":1: '1 2' is not a delay", 0},
         {"nan\n", ":1: 'nan' is not a delay", 0},
         {"1\n2\n3\n4\n0.0000001\n", ":5: '0.0000001' is not a delay", 0},
-        {"1\n2\0003\n", ":2: '2' is not a delay", 6},
-        {"1\n2\0003", ":2: '2' is not a delay", 5},
-        {"1\n\0", ":2: '' is not a delay", 3},
+        {"1\n2\0003\n", ":2: a NUL byte", 6},
+        {"1\n2\0003", ":2: a NUL byte", 5},
+        {"1\n\0", ":2: a NUL byte", 3},
         {"1\n2,\n", ":2: '2,' is not a delay", 0},
         {"", " has no line", 0},
         {"1\n00000000000000000000000000000000000000000000000000000000000000000000000000001\n",
-         ":2: '000", 0},
+         ":2: the line is longer than 63 bytes", 0},
     };
     dpb_status status;
     char text[64];
@@ -232,8 +233,8 @@ TEST(test_refusals)
         {"none", "one", "run.delay_ranks"},
         {"trace()", "all", "run.delay = 'trace()'"},
         {"trace(a", "all", "trace(FILE)"},
-        {"trace(/)", "all", "cannot read /: "},
-        {"trace(/no/x)", "all", "cannot read /no/x"},
+        {"trace(/)", "all", "run.delay: /: cannot be read: "},
+        {"trace(/no/x)", "all", "run.delay: /no/x: cannot be read: "},
         {"trace", "all", "run.delay = 'trace'"},
     };
     dpb_status status;
