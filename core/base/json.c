@@ -178,6 +178,36 @@ static json_t *printable_string(const json_t *string)
     return made;
 }
 
+json_t *dpb_json_line(const char *text)
+{
+    char *line = malloc(2 * strlen(text) + 1);
+    size_t n = 0;
+    for (; line && *text != '\0'; text++) {
+        if (text[strspn(text, "\r\t ")] != '\n') {
+            line[n++] = *text;
+            continue;
+        }
+        text += strspn(text, "\n\r\t ") - 1;
+        if (n == 0 || text[1] == '\0')
+            continue;
+        if (line[n - 1] != ':')
+            line[n++] = ';';
+        line[n++] = ' ';
+    }
+    json_t *made = line ? json_stringn(line, n) : NULL;
+    free(line);
+    return made;
+}
+
+static json_t *printable_member(const char *key, const json_t *value)
+{
+    if (strcmp(key, "error") != 0 || !json_is_string(value))
+        return dpb_json_printable(value);
+    json_t *line = dpb_json_line(json_string_value(value)), *made = dpb_json_printable(line);
+    json_decref(line);
+    return made;
+}
+
 static json_t *printable_object(const json_t *object)
 {
     json_t *made = json_object();
@@ -187,7 +217,7 @@ static json_t *printable_object(const json_t *object)
         json_t *name = json_stringn_nocheck(key, strlen(key));
         json_t *clean = name ? printable_string(name) : NULL;
         if (!clean || json_object_set_new(made, json_string_value(clean),
-                                          dpb_json_printable(json_object_iter_value(i))) != 0) {
+                                          printable_member(key, json_object_iter_value(i))) != 0) {
             json_decref(made);
             made = NULL;
         }

@@ -50,6 +50,10 @@ json_t *dpb_json_time(time_t when);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
 json_t *dpb_json_string(const char *text);
 
+/* A message of several lines as one: "; " between the lines, a blank behind a colon. NULL: out of
+ * memory. @owned. */
+json_t *dpb_json_line(const char *text);
+
 /* A file's name, or its first `length` bytes, for people: no control characters. @owned. */
 json_t *dpb_json_file(const char *name, size_t length);
 
@@ -63,7 +67,7 @@ void dpb_json_print_cell(const json_t *document, const char *path, double unit, 
 /* The text that `print` writes. NULL: out of memory. @owned. */
 char *dpb_json_printed(const json_t *document, void (*print)(const json_t *document, FILE *out));
 /* A copy whose strings have no control characters (dpb_escape), for printing a document that may
- * have come from anywhere. NULL: out of memory. @owned. */
+ * have come from anywhere. An `error` is one line (dpb_json_line). NULL: out of memory. @owned. */
 json_t *dpb_json_printable(const json_t *document);
 
 #endif

@@ -332,14 +332,14 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
                             ? "no timed steps that all workers ran at once; give it more steps"
                             : runs->reason;
     json_t *row =
-        json_pack("{s:O, s:O, s:s, s:s, s:s, s:n, s:n, s:s?, s:I, s:I, s:I}",                    //
+        json_pack("{s:O, s:O, s:s, s:s, s:s, s:n, s:n, s:o?, s:I, s:I, s:I}",                    //
                   "cell_index", json_object_get(runs->any, "cell_index"),                        //
                   "cell", json_object_get(runs->any, "cell"),                                    //
                   "status", status,                                                              //
                   "strategy", text_of_any(runs->any, "strategy.name", "config.comm.name.value"), //
                   "consistency", dpb_json_text(runs->any, "strategy.consistency", "?"),          //
                   "workers", "learners",                                                         //
-                  "error", error,                                                                //
+                  "error", error ? dpb_json_line(error) : NULL,                                  //
                   "runs", (json_int_t)runs->n_ok,                                                //
                   "failed_runs", (json_int_t)runs->n_failed,                                     //
                   "disturbed_runs", (json_int_t)runs->n_disturbed);
@@ -443,7 +443,7 @@ void dpb_sweep_add_accuracy(json_t *document)
             json_object_set_new(row, "accuracy",
                                 dpb_json_real(is_ok(run) ? in_last_eval(run, "accuracy") : NAN));
             if (!is_ok(run) && json_is_null(json_object_get(row, "error")))
-                json_object_set(row, "error", json_object_get(run, "error"));
+                json_object_set_new(row, "error", dpb_json_line(dpb_json_text(run, "error", "")));
         }
     }
     json_object_del(document, "accuracy_workers");

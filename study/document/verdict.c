@@ -91,10 +91,11 @@ void dpb_verdict_set(const json_t *document, const json_t *odd, json_t *row)
         : none   ? json_null()
         : reason ? json_string("ends only")
                  : json_string(applies ? "yes" : "n/a");
-    json_object_update_new(row, json_pack("{s:o, s:b, s:o, s:s?}", "verified",
-                                          applies ? json_boolean(!wrong && !none) : json_null(),
-                                          "proved", tally.proved && !wrong && !none, "verdict",
-                                          verdict, "verdict_reason", reason));
+    json_object_update_new(row,
+                           json_pack("{s:o, s:b, s:o, s:o?}", "verified",
+                                     applies ? json_boolean(!wrong && !none) : json_null(),
+                                     "proved", tally.proved && !wrong && !none, "verdict", verdict,
+                                     "verdict_reason", reason ? dpb_json_line(reason) : NULL));
 }
 
 const json_t *dpb_verdict_failed(const json_t *document)

@@ -19,7 +19,7 @@ static void print_cell(const char *text, FILE *out)
 {
     fputs("| ", out);
     for (; *text != '\0'; text++)
-        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text == '\n' ? ' ' : *text);
+        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text);
     fputc(' ', out);
 }
 

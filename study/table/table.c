@@ -92,7 +92,6 @@ static void print_failed(const struct dpb_table_line *line, size_t width, FILE *
     dpb_table_failure(line->row, failure, sizeof failure);
     snprintf(text, sizeof text, "%-*s  %s  %s", (int)width, line->text[DPB_TABLE_STRATEGY],
              line->text[DPB_TABLE_WORKERS], failure);
-    text[strcspn(text, "\n")] = '\0';
     if (strlen(text) > DPB_TABLE_WIDTH)
         memcpy(text + DPB_TABLE_WIDTH - 3, "...", 4);
     fprintf(out, "%s\n", text);

@@ -335,6 +335,26 @@ static void put(json_t *run, const char *path, const char *value)
     assert_int_equal(json_object_set_new(object, name ? name + 1 : path, made), 0);
 }
 
+TEST(errors_of_several_lines_are_one)
+{
+    static const char *const said = "no plugin 'shm': a.so: one; b.so: two";
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=1");
+    const struct dpb_sweep_job job = {.cell = 1};
+    dpb_sweep_add(s.sweep, &job, refused("no plugin 'shm':\n  a.so: one \r\n  b.so: two\n"),
+                  s.document);
+    dpb_sweep_finish(DPB_FAILED, s.document);
+    assert_string_equal(dpb_json_text(row_at(&s, 0), "error", ""), said);
+    const json_t *shown = own_json(dpb_json_printable(s.document));
+    expect_said(dpb_json_text(shown, "error", ""), said);
+    static print_form *const forms[] = {dpb_sweep_print, dpb_sweep_markdown, dpb_sweep_csv,
+                                        dpb_runs_csv};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const char *text = printed_as(shown, forms[i]);
+        assert_non_null(strstr(text, said));
+        assert_null(strstr(text, "x0a"));
+    }
+}
+
 /* independent, shm and replicated with 2 workers, two seeds, and the same losses in 10 steps. */
 static struct study make_equals(void)
 {
