@@ -9,6 +9,8 @@
 /* clang-format off */
 #define AT(field) offsetof(struct dpb_sweep_options, field)
 #define ROWS_OF_BOTH                                                                               \
+    {"retry_budget", DPB_OPT_TIME, "s", NULL, 0, 1e15, NULL, AT(retry_budget_ns),                  \
+     "how long repeats of disturbed runs may take in all; by default as long as the other runs"},  \
     {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, AT(seeds),                                    \
      "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "   \
      "same"},                                                                                      \
@@ -30,6 +32,8 @@ static const struct dpb_option sweep_rows[] = {
      "how often every cell is timed, in interleaved random order"},
     {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL, AT(retry_disturbed),
      "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
+    {"limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(limit_ns),
+     "so long after the sweep began no run starts, and the table says what is missing; 0: never"},
     {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(accuracy),
      "length of one more run for each strategy, for its test accuracy; 0: none. The run has the "
      "strategy's first cell of the most workers; rows of other settings have no accuracy then"},

@@ -18,6 +18,8 @@ enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 /* The values of the rows. Texts are @borrowed from the configuration. */
 struct dpb_sweep_options {
     int64_t repeats, accuracy, retry_disturbed, seeds, machines, launch_limit_ns;
+    int64_t limit_ns;        /* 0: none */
+    int64_t retry_budget_ns; /* -1: not given */
     const char *when, *over;
     const char *launch; /* "": dpbench itself */
     int objective;      /* enum dpb_objective */

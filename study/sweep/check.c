@@ -129,6 +129,12 @@ static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const stru
     if (sweep->options.retry_disturbed > 0)
         printf("; a disturbed run up to %lld times more",
                (long long)sweep->options.retry_disturbed);
+    if (sweep->options.retry_disturbed > 0 && sweep->options.retry_budget_ns < 0)
+        printf(", for as long as all other runs take");
+    else if (sweep->options.retry_disturbed > 0)
+        printf(", for %g s in all", (double)sweep->options.retry_budget_ns * 1e-9);
+    if (sweep->options.limit_ns > 0)
+        printf("; no run starts after %g s", (double)sweep->options.limit_ns * 1e-9);
     putchar('\n');
 }
 

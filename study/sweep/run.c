@@ -19,6 +19,7 @@
 #include "study/document/rows.h"
 #include "study/document/setup.h"
 #include "study/document/verdict.h"
+#include "study/sweep/budget.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
@@ -108,19 +109,27 @@ struct queue {
     size_t n, next;
     double ended_s;   /* that the runs so far took */
     uint64_t n_ended; /* those that went well */
+    int64_t began_ns; /* the sweep */
+    struct dpb_sweep_budget budget;
 };
+
+static double elapsed_s(const struct queue *queue)
+{
+    return (double)(dpb_now_ns() - queue->began_ns) * 1e-9;
+}
 
 /* The timing jobs in their order, then one job for the accuracy of each strategy. */
 static dpb_status plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, struct queue *queue)
 {
     size_t n_timing = sweep->n_cells * (size_t)sweep->options.repeats;
-    *queue = (struct queue){.jobs = NULL};
+    queue->budget = dpb_sweep_budget_of(&sweep->options, 0);
     if (sweep->tunes)
         return DPB_OK;
     queue->jobs = calloc(n_timing + sweep->n_cells, sizeof *queue->jobs);
     DPB_TRY(dpb_allocated(queue->jobs));
     dpb_sweep_order(sweep, seed, queue->jobs);
     queue->n = n_timing + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n_timing);
+    queue->budget.n_jobs = queue->n;
     return DPB_OK;
 }
 
@@ -207,7 +216,7 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
                 arguments->file);
     else
         dpb_log(DPB_LOG_INFO, "%zu runs are there, from %s", record->n_kept, arguments->file);
-    queue->n = n_left;
+    queue->n = queue->budget.n_jobs = n_left;
     return record->status;
 }
 
@@ -277,28 +286,44 @@ static void note_end(const struct dpb_sweep *sweep, const struct dpb_execution *
     }
 }
 
+/* Whether the run that just ended well is to be repeated. A disturbed run that is not, for lack of
+ * time, gets a mark. */
+static bool once_more(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, double run_s,
+                      struct queue *queue, json_t *document)
+{
+    struct dpb_sweep_budget *budget = &queue->budget;
+    if (dpb_sweep_done(sweep, document, job))
+        return false;
+    const bool more = dpb_sweep_budget_repeats(budget, run_s, elapsed_s(queue));
+    dpb_log(DPB_LOG_INFO, "  disturbed: %s (repeats took %.1f s of %.1f s)",
+            more ? "once more" : "it stays, for lack of time", budget->repeats_s,
+            dpb_sweep_budget_repeats_s(budget));
+    if (!more)
+        dpb_sweep_stay(document);
+    return more;
+}
+
 /* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
 static void run_until_done(const struct dpb_cells *cells, const struct dpb_sweep_job *job,
                            struct queue *queue, struct record *record, struct outcome *outcome)
 {
     const struct dpb_sweep *sweep = cells->sweep;
-    dpb_status ended = DPB_OK;
-    while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {
+    bool more = true;
+    for (bool again = false; more && outcome->status != DPB_INTERRUPTED; again = true) {
         struct dpb_execution execution = {0};
+        const double before_s = elapsed_s(queue);
         if (run_job(cells, job, queue, &execution) != DPB_OK) {
             *outcome = (struct outcome){
                 DPB_INTERRUPTED,
                 dpb_exit_code_first(outcome->code, dpb_status_exit_code(DPB_NO_MEMORY))};
             return;
         }
+        const double run_s = elapsed_s(queue) - before_s;
+        dpb_sweep_budget_spend(&queue->budget, run_s, again);
         dpb_sweep_add(sweep, job, execution.result, record->document);
+        more = execution.status == DPB_OK && once_more(sweep, job, run_s, queue, record->document);
         keep_run(record);
         note_end(sweep, &execution, outcome);
-        ended = execution.status;
-        if (ended == DPB_OK && dpb_sweep_done(sweep, record->document, job))
-            return;
-        if (ended == DPB_OK)
-            dpb_log(DPB_LOG_INFO, "  disturbed: once more");
     }
 }
 
@@ -328,6 +353,10 @@ static bool next_job(const struct dpb_sweep *sweep, struct queue *queue, struct 
         more = dpb_tune_next(sweep, record->document, job, &failed);
         show_trials(record, shown);
         keep_trials(record);
+    } else if (more && queue->next > 0 &&
+               !dpb_sweep_budget_starts(&queue->budget, elapsed_s(queue))) {
+        queue->budget.n_never = queue->n - queue->next;
+        more = false;
     } else if (more) {
         *job = queue->jobs[queue->next];
     }
@@ -363,6 +392,7 @@ static int run_jobs(const struct dpb_cells *cells, struct queue *queue, struct r
         run_until_done(cells, &job, queue, record, &outcome);
     dpb_warnings_once(false);
     dpb_signals_restore(old);
+    dpb_sweep_budget_report(&queue->budget, record->document);
     if (sweep->tunes)
         end_search(record, &outcome);
     /* If runs are missing there, the directory's document keeps the status `interrupted`. */
@@ -408,7 +438,9 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
     const int code =
         dpb_document_deliver(record->document, &named, plan->results, plan->name,
                              record->prints_trials ? dpb_sweep_print_best : dpb_sweep_print);
-    if (code == 0 && named.output && dpb_json_is(record->document, "status", "interrupted"))
+    if (code == 0 && named.output &&
+        (dpb_json_is(record->document, "status", "interrupted") ||
+         dpb_json_number(record->document, "runs_left_out") > 0))
         dpb_log(DPB_LOG_INFO, "to run the rest: dpbench rerun %s --resume", named.output);
     return code;
 }
@@ -416,7 +448,7 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
 int dpb_sweep_run(const struct dpb_arguments *arguments)
 {
     struct dpb_sweep *sweep = NULL;
-    struct queue queue = {.jobs = NULL};
+    struct queue queue = {.began_ns = dpb_now_ns()};
     struct record record = {.document = NULL};
     struct plan plan = {0};
     struct dpb_cells cells;

@@ -278,6 +278,8 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     const char *section = sweep->study->name;
     const struct dpb_option_table table = {section, NULL, sweep->study->rows, &sweep->options};
     DPB_TRY(dpb_options_parse_known(&table, config));
+    if (!dpb_config_get(config, section, "retry_budget"))
+        sweep->options.retry_budget_ns = -1;
     DPB_TRY(dpb_sweep_launch_check(config, sweep));
     DPB_TRY(create_axes(config, sweep));
     DPB_TRY(set_repeats(config, sweep));

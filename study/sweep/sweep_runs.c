@@ -72,6 +72,13 @@ void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jo
     json_array_append_new(json_object_get(document, "runs"), result);
 }
 
+void dpb_sweep_stay(json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs");
+    json_object_set_new(json_array_get(runs, json_array_size(runs) - 1), "stays_disturbed",
+                        json_true());
+}
+
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job)
 {
@@ -84,7 +91,7 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
             !dpb_json_is(run, "purpose", purpose_of(job)))
             continue;
         const bool disturbed = dpb_json_true(run, "load.disturbed");
-        clean |= job->accuracy || !disturbed;
+        clean |= job->accuracy || !disturbed || dpb_json_true(run, "stays_disturbed");
         n_disturbed += disturbed;
     }
     return clean || n_disturbed > sweep->options.retry_disturbed;

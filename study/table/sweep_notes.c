@@ -520,6 +520,11 @@ static void note_launch(const struct notes *notes)
 
 void dpb_sweep_warnings(const json_t *document, FILE *out)
 {
+    const json_t *repeats = json_object_get(document, "repeats_of_disturbed");
+    if (dpb_json_number(repeats, "runs") > 0)
+        fprintf(out, "- repeats of disturbed runs: %.0f, which took %.1f s of at most %.1f s.\n",
+                dpb_json_number(repeats, "runs"), dpb_json_number(repeats, "seconds"),
+                dpb_json_number(repeats, "budget_s"));
     dpb_each_item(json_object_get(document, "warnings"), i, warning)
         fprintf(out, "warning: %s: %s\n", dpb_json_text(warning, "code", "?"),
                 dpb_json_text(warning, "text", "?"));

@@ -252,6 +252,33 @@ TEST(test_sweep)
     EXPECT_WORDS("dpbench", command.err, "[1/8] ", "[8/8] ", "samples/s");
 }
 
+/* A machine on which every run is disturbed: repeats have a budget, and the sweep an end. */
+TEST(test_disturbed_sweep)
+{
+#define DISTURBED RUN "sweep.comm.name=shm,replicated sweep.repeats=2 sweep.launch=./made "
+    struct command command;
+    run(&command, 0, RUN "--json");
+    json_object_set_new(json_at(command.json, "load"), "disturbed", json_true());
+    assert_int_equal(json_dump_file(command.json, "made.json", 0), 0);
+    sandbox_write("made", "#!/bin/sh\nsleep 0.05\ncat made.json\n");
+    assert_int_equal(chmod("made", 0755), 0);
+    run(&command, 0, DISTURBED "--json");
+    const json_t *repeats = json_at(command.json, "repeats_of_disturbed");
+    const double n = json_number_at(repeats, "runs"),
+                 left = json_number_at(repeats, "left_disturbed");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 4 + (size_t)n);
+    assert_true(json_number_at(repeats, "seconds") <= json_number_at(repeats, "budget_s"));
+    assert_true(n <= 6 && left >= 2); /* 12 without a budget */
+    expect_part(command.err, "it stays, for lack of time");
+    run(&command, 0, DISTURBED "sweep.retry_budget=0 sweep.limit_s=0.07 --output limited.json");
+    expect_part(command.err, "to run the rest: dpbench rerun limited.json --resume");
+    EXPECT_WORDS("dpbench", command.out, "disturbed_runs_stay: ", "runs_left_out: ", " of 4 runs ");
+    json_t *limited = own_json(json_load_file("limited.json", 0, NULL));
+    const double missing = json_number_at(limited, "runs_left_out");
+    assert_int_equal(json_array_size(json_at(limited, "runs")), 4 - (size_t)missing);
+    assert_true(missing >= 2);
+}
+
 /* An option that only one of the plugins has does not hinder the cells of the other; one that none
  * has hinders all. */
 TEST(test_sweep_over_plugins_with_options)

@@ -4,6 +4,7 @@
 #include <limits.h>
 
 #include "lib/command.h"
+#include "study/sweep/budget.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/sweep_list.h"
 #include "sweep_study.h"
@@ -49,6 +50,47 @@ TEST(cells_share_networks)
     struct dpb_sweep *sweep = sweep_of(config);
     for (size_t cell = 0; cell < 8; cell++)
         assert_int_equal(dpb_sweep_network(sweep, cell), networks[cell]);
+}
+
+/* 24 runs of a second, all of them disturbed: the seconds that they and their repeats take. */
+static double disturbed_for(const struct dpb_sweep *sweep, struct dpb_sweep_budget *budget)
+{
+    double now_s = 0;
+    *budget = dpb_sweep_budget_of(&sweep->options, 24);
+    for (int job = 0; job < 24 && dpb_sweep_budget_starts(budget, now_s); job++) {
+        int64_t n = 0;
+        do {
+            now_s++;
+            dpb_sweep_budget_spend(budget, 1, n > 0);
+        } while (n++ < sweep->options.retry_disturbed &&
+                 dpb_sweep_budget_repeats(budget, 1, now_s));
+    }
+    return now_s;
+}
+
+TEST(repeats_of_disturbed_runs_have_a_budget)
+{
+    static const struct {
+        const char *settings[3];
+        double seconds, repeats, left;
+    } rows[] = {{{"sweep.comm.name=shm"}, 48, 24, 24},
+                {{"sweep.comm.name=shm", "sweep.retry_budget=5"}, 29, 5, 23},
+                {{"sweep.comm.name=shm", "sweep.retry_budget=0"}, 24, 0, 24},
+                {{"sweep.comm.name=shm", "sweep.retry_budget=60min"}, 96, 72, 0},
+                {{"sweep.comm.name=shm", "sweep.limit_s=20"}, 20, 10, 10},
+                {{"sweep.comm.name=shm", "sweep.retry_disturbed=0"}, 24, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dpb_sweep_budget budget;
+        const char *settings[4] = {rows[i].settings[0], rows[i].settings[1]};
+        assert_near(disturbed_for(sweep_of(configure(settings)), &budget), rows[i].seconds);
+        json_t *document = own_json(json_pack("{s:[]}", "warnings"));
+        dpb_sweep_budget_report(&budget, document);
+        const json_t *repeats = json_object_get(document, "repeats_of_disturbed");
+        assert_near(dpb_json_number(repeats, "runs"), rows[i].repeats);
+        assert_near(dpb_json_number(repeats, "seconds"), rows[i].repeats);
+        assert_near(dpb_json_number(repeats, "left_disturbed"), rows[i].left);
+        assert_int_equal(json_array_size(json_object_get(document, "warnings")), rows[i].left > 0);
+    }
 }
 
 TEST(lists_have_quotes_and_ranges)

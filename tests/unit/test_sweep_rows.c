@@ -568,6 +568,14 @@ TEST(disturbed_runs_of_a_repeat_count_alike)
     for (size_t i = 0; i < 3; i++)
         add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, rates[0][i], 0, 10, NULL, 0});
     EXPECT_TABLE(&s, "median of 1 repeat; interval: 95 % of the run's mean, by its steps.");
+    const struct dpb_sweep_job job = {.cell = 0};
+    json_t *runs = json_object_get(s.document, "runs");
+    json_array_remove(runs, 2);
+    dpb_each_item(runs, i, run)
+        json_object_set_new(run, "load", json_pack("{s:b}", "disturbed", 1));
+    assert_false(dpb_sweep_done(s.sweep, s.document, &job));
+    dpb_sweep_stay(s.document);
+    assert_true(dpb_sweep_done(s.sweep, s.document, &job));
 }
 
 /* A run whose plugin has this checksum, and its data this fingerprint. */
