@@ -10,7 +10,7 @@
  *     seeds = 5                         or: by repeat another run.seed, 5 of them
  *     over = run.seed                   or: by repeat another value of this list, which is no axis
  *     retry_disturbed = 3               how often a disturbed run is repeated at once
- *     retry_budget = 60                 seconds of all these repeats; else as long as other runs take
+ *     retry_budget = 60                 seconds of all these repeats; else what other runs take
  *     limit_s = 75                      no run starts later
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *     launch = mpirun -np {ranks}       what starts a cell (launch_line.h); empty: dpbench itself

@@ -20,8 +20,8 @@ void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jo
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
 /* Marks the last run, a disturbed one, as the last of its job (budget.h). */
 void dpb_sweep_stay(json_t *document);
-/* Whether the job needs no further run: the document has a good run that was not disturbed, that was
- * repeated sweep.retry_disturbed times, or that stays disturbed. */
+/* Whether the job needs no further run: the document has a good run that was not disturbed, was
+ * repeated sweep.retry_disturbed times, or stays disturbed. */
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job);
 
