@@ -173,7 +173,8 @@ static json_t *printable_string(const json_t *string)
     if (!text)
         return NULL;
     const size_t used = dpb_escape(json_string_value(string), length, text, size);
-    json_t *made = json_stringn(text, used);
+    json_t *made =
+        used == length ? json_incref((json_t *)(uintptr_t)string) : json_stringn(text, used);
     free(text);
     return made;
 }
@@ -201,47 +202,65 @@ json_t *dpb_json_line(const char *text)
 
 static json_t *printable_member(const char *key, const json_t *value)
 {
-    if (strcmp(key, "error") != 0 || !json_is_string(value))
+    const char *text = json_string_value(value);
+    if (strcmp(key, "error") != 0 || !text || !strchr(text, '\n'))
         return dpb_json_printable(value);
-    json_t *line = dpb_json_line(json_string_value(value)), *made = dpb_json_printable(line);
+    json_t *line = dpb_json_line(text), *made = dpb_json_printable(line);
     json_decref(line);
     return made;
+}
+
+/* A value with nothing to escape is shared, not copied: a document may have thousands of runs. */
+static json_t *made_or_same(json_t *made, bool same, const json_t *value)
+{
+    if (!made || !same)
+        return made;
+    json_decref(made);
+    return json_incref((json_t *)(uintptr_t)value);
 }
 
 static json_t *printable_object(const json_t *object)
 {
     json_t *made = json_object();
+    bool same = true;
     for (void *i = json_object_iter((json_t *)(uintptr_t)object); made && i;
          i = json_object_iter_next((json_t *)(uintptr_t)object, i)) {
         const char *key = json_object_iter_key(i);
-        json_t *name = json_stringn_nocheck(key, strlen(key));
-        json_t *clean = name ? printable_string(name) : NULL;
-        if (!clean || json_object_set_new(made, json_string_value(clean),
-                                          printable_member(key, json_object_iter_value(i))) != 0) {
+        json_t *name = json_stringn_nocheck(key, strlen(key)), *value = json_object_iter_value(i);
+        json_t *clean = name ? printable_string(name) : NULL,
+               *member = printable_member(key, value);
+        same &= clean == name && member == value;
+        if (!clean || json_object_set_new(made, json_string_value(clean), member) != 0) {
             json_decref(made);
             made = NULL;
         }
         json_decref(name);
         json_decref(clean);
     }
-    return made;
+    return made_or_same(made, same, object);
+}
+
+static json_t *printable_array(const json_t *array)
+{
+    json_t *made = json_array();
+    bool same = true;
+    for (size_t i = 0; made && i < json_array_size(array); i++) {
+        json_t *value = json_array_get(array, i), *item = dpb_json_printable(value);
+        same &= item == value;
+        if (json_array_append_new(made, item) != 0) {
+            json_decref(made);
+            made = NULL;
+        }
+    }
+    return made_or_same(made, same, array);
 }
 
 json_t *dpb_json_printable(const json_t *document)
 {
-    if (json_is_string(document))
-        return printable_string(document);
-    if (json_is_object(document))
-        return printable_object(document);
-    if (!json_is_array(document))
-        return json_incref((json_t *)(uintptr_t)document);
-    json_t *made = json_array();
-    for (size_t i = 0; made && i < json_array_size(document); i++)
-        if (json_array_append_new(made, dpb_json_printable(json_array_get(document, i))) != 0) {
-            json_decref(made);
-            made = NULL;
-        }
-    return made;
+    return json_is_string(document)   ? printable_string(document)
+           : json_is_object(document) ? printable_object(document)
+           : json_is_array(document)  ? printable_array(document)
+                                      : json_incref((json_t *)(uintptr_t)document);
 }
 
 json_t *dpb_json_file(const char *name, size_t length)

@@ -67,7 +67,8 @@ void dpb_json_print_cell(const json_t *document, const char *path, double unit, 
 /* The text that `print` writes. NULL: out of memory. @owned. */
 char *dpb_json_printed(const json_t *document, void (*print)(const json_t *document, FILE *out));
 /* A copy whose strings have no control characters (dpb_escape), for printing a document that may
- * have come from anywhere. An `error` is one line (dpb_json_line). NULL: out of memory. @owned. */
+ * have come from anywhere. An `error` is one line (dpb_json_line). Parts with nothing to escape
+ * are shared with the document. NULL: out of memory. @owned. */
 json_t *dpb_json_printable(const json_t *document);
 
 #endif
