@@ -19,6 +19,7 @@
 #include "launch/party.h"
 #include "plan/experiment.h"
 #include "plugin/plugins.h"
+#include "record/result_file.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;
@@ -137,6 +138,7 @@ struct dpb_arguments {
     json_t *document;        /* @owned: RESULT.json */
     json_t *cell;            /* @owned: the request of a sweep (cell.h); NULL: a user's command */
     struct dpb_party *party; /* @borrowed; NULL: dpbench starts all ranks */
+    dpb_dump_document *dump; /* of the document that is delivered; NULL: as it is */
 };
 
 /* Reads the RESULT.json of a command line into `config` and `document`. */

@@ -210,6 +210,12 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     *execution = (struct dpb_execution){status, exit_code, result};
 }
 
+static int to_stdout(const char *text, size_t n, void *unused)
+{
+    (void)unused;
+    return fwrite(text, 1, n, stdout) == n ? 0 : -1;
+}
+
 void dpb_document_print(const json_t *document, bool json, dpb_print_document *print)
 {
     dpb_stdout_back();
@@ -228,14 +234,19 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
 {
     char written[PATH_MAX] = "";
     dpb_first_error_clear(); /* of the last run: a file that cannot be written is an error, too */
-    dpb_status status = dpb_result_write(document, arguments->output, results, run_name, written);
+    dpb_status status =
+        dpb_result_write(document, arguments->dump, arguments->output, results, run_name, written);
     if (status == DPB_OK && written[0] != '\0')
         dpb_log(DPB_LOG_INFO, "result: %s", written);
     dpb_stdout_back();
     if (arguments->jsonl)
         dpb_series_lines(document, stdout);
-    else
+    else if (!arguments->json || !arguments->dump)
         dpb_document_print(document, arguments->json, print);
+    else if (arguments->dump(document, to_stdout, NULL))
+        putchar('\n');
+    else if (!ferror(stdout))
+        status = dpb_fail(DPB_NO_MEMORY, "the document is not whole: out of memory, or see above");
     const int code = dpb_status_exit_code(status);
     if (!arguments->demands || !dpb_json_is(document, "status", "ok"))
         return code;

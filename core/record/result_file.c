@@ -102,15 +102,62 @@ dpb_status dpb_result_probe(const char *path, const char *results)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* @owned; *length bytes. NULL: out of memory. */
-static char *text_of(const json_t *document, size_t *length)
+/* Into a file, in large pieces. */
+struct sink {
+    struct dpb_output *output;
+    dpb_status status;
+    size_t n;
+    char bytes[65536];
+};
+
+static int flush(struct sink *sink)
 {
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (!text)
-        return NULL;
-    *length = strlen(text) + 1;
-    text[*length - 1] = '\n'; /* in the place of the end */
-    return text;
+    if (sink->status == DPB_OK)
+        sink->status = dpb_output_add(sink->output, sink->bytes, sink->n);
+    sink->n = 0;
+    return sink->status == DPB_OK ? 0 : -1;
+}
+
+static int take(const char *text, size_t n, void *sink_)
+{
+    struct sink *sink = sink_;
+    while (n > 0) {
+        const size_t room = sizeof sink->bytes - sink->n, part = n < room ? n : room;
+        memcpy(sink->bytes + sink->n, text, part);
+        sink->n += part;
+        text += part;
+        n -= part;
+        if (sink->n == sizeof sink->bytes && flush(sink) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool dump_plain(const json_t *document, json_dump_callback_t write, void *context)
+{
+    return json_dump_callback(document, write, context, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) ==
+           0;
+}
+
+/* The document in a file that has no name yet. */
+static dpb_status write_unnamed(const json_t *document, dpb_dump_document *dump, const char *path,
+                                struct dpb_output *output)
+{
+    struct sink *sink = calloc(1, sizeof *sink);
+    DPB_TRY(dpb_allocated(sink));
+    sink->output = output;
+    sink->status = dpb_output_open(path, output);
+    const bool opened = sink->status == DPB_OK;
+    const bool good = opened && (dump ? dump : dump_plain)(document, take, sink) &&
+                      take("\n", 1, sink) == 0 && flush(sink) == 0;
+    dpb_status status = sink->status;
+    free(sink);
+    if (good || !opened)
+        return status;
+    dpb_output_drop(output);
+    return status != DPB_OK ? status
+                            : dpb_fail(DPB_NO_MEMORY,
+                                       "the result cannot be written: out of memory, or see above");
 }
 
 /* A part of a file's name: characters that may trouble a shell become `_`. A long one is cut: a
@@ -148,20 +195,18 @@ static void file_stem(const json_t *document, const char *results, const char *r
     append_word(stem, capacity, stamp);
 }
 
-static dpb_status write_new(const char *text, size_t length, const char *stem, char *written)
+static dpb_status keep_new(struct dpb_output *output, const char *stem, char *written)
 {
-    struct dpb_output output;
     bool taken = true;
-    DPB_TRY(dpb_output_open(stem, &output));
-    dpb_status status = dpb_output_add(&output, text, length);
+    dpb_status status = DPB_OK;
     for (int i = 1; i <= MAX_SAME_SECOND && status == DPB_OK && taken; i++) {
         if (i == 1)
             snprintf(written, PATH_MAX, "%s.json", stem);
         else
             snprintf(written, PATH_MAX, "%s-%d.json", stem, i);
-        status = dpb_output_keep_new(&output, written, &taken);
+        status = dpb_output_keep_new(output, written, &taken);
     }
-    dpb_output_drop(&output);
+    dpb_output_drop(output);
     return status == DPB_OK && taken ? dpb_fail(DPB_IO, "%s: all its names are taken", stem)
                                      : status;
 }
@@ -209,14 +254,15 @@ dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t
         return DPB_OK;
     if (!dpb_result_kept(directory, number, path))
         return dpb_fail(DPB_IO, "%s: the name is too long", directory);
-    return dpb_result_write(document, path, "", "", written);
+    return dpb_result_write(document, NULL, path, "", "", written);
 }
 
-dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
-                            const char *run_name, char *written)
+dpb_status dpb_result_write(const json_t *document, dpb_dump_document *dump, const char *path,
+                            const char *results, const char *run_name, char *written)
 {
     char directory[PATH_MAX], stem[PATH_MAX - 64], name[PATH_MAX] = "";
-    size_t made, length;
+    struct dpb_output output;
+    size_t made;
     written[0] = '\0';
     if (!path && results[0] == '\0')
         return DPB_OK;
@@ -228,14 +274,9 @@ dpb_status dpb_result_write(const json_t *document, const char *path, const char
         return dpb_fail(DPB_IO, "--output: the name is too long");
     if (!make_directories(directory, &made))
         return dpb_fail(DPB_IO, "%s: the directory cannot be made: %s", directory, strerror(errno));
-    char *text = text_of(document, &length);
-    if (!text)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written");
     file_stem(document, results ? results : "", run_name ? run_name : "", stem, sizeof stem);
-    dpb_status status =
-        path ? dpb_output_write(path, text, length) : write_new(text, length, stem, name);
-    free(text);
-    DPB_TRY(status);
+    DPB_TRY(write_unnamed(document, dump, path ? path : stem, &output));
+    DPB_TRY(path ? dpb_output_keep(&output) : keep_new(&output, stem, name));
     memcpy(written, name, sizeof name);
     return DPB_OK;
 }

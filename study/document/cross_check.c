@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "record/facts.h"
+#include "study/document/spill.h"
 
 /* The summation of a forward pass is the same, so this leaves room for nothing but its type. */
 static const double tolerance = 1e-6;
@@ -21,7 +22,7 @@ static bool is_alone(const json_t *run)
 
 static double loss_at(const json_t *run, size_t step)
 {
-    return dpb_json_item(json_object_get(run, "loss"), step);
+    return dpb_run_item(run, "loss", step);
 }
 
 /* A strategy that drops gradients stops the forward pass of workers: they have no loss. */
@@ -44,7 +45,8 @@ static char *setup_of(const json_t *run, bool with_optimizer)
                                         "machine.instructions",   "versions.build",
                                         "versions.plugins.model", "versions.plugins.data",
                                         "versions.plugins.device"};
-    json_t *setup = json_copy(json_object_get(run, "config")), *ranks = json_array();
+    json_t *setup = json_copy(json_object_get(run, "config")), *ranks = json_array(),
+           *all = dpb_run_part(run, "ranks");
     json_object_del(setup, "comm");
     if (!with_optimizer)
         json_object_del(setup, "optimizer");
@@ -53,10 +55,11 @@ static char *setup_of(const json_t *run, bool with_optimizer)
     dpb_each_member(json_object_get(run, "inputs"), name, input)
         if (!dpb_begins_with(name, "comm."))
             json_object_set(setup, name, input);
-    dpb_each_item(json_object_get(run, "ranks"), i, rank) {
+    dpb_each_item(all, i, rank) {
         json_array_append(ranks, json_object_get(rank, "host"));
         json_array_append(ranks, json_object_get(rank, "threads"));
     }
+    json_decref(all);
     json_object_set_new(setup, "ranks", ranks);
     char *text = setup ? json_dumps(setup, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(setup);
@@ -161,14 +164,17 @@ static double shown_from(const json_t *run)
 /* Bit for bit in all common steps, of which one at least shows an exchange. */
 static bool trains_alike(const json_t *run, const json_t *alone)
 {
-    const size_t n = json_array_size(json_object_get(run, "loss")),
-                 n_alone = json_array_size(json_object_get(alone, "loss"));
-    bool moves = false, alike = true;
+    bool moves = false, alike = loss_at(run, 0) == loss_at(alone, 0) &&
+                                loss_at(run, 1) == loss_at(alone, 1); /* before all are read */
+    json_t *own = alike ? dpb_run_part(run, "loss") : NULL,
+           *its = alike ? dpb_run_part(alone, "loss") : NULL;
     size_t step = 0;
-    for (; step < n && step < n_alone && alike; step++) {
-        alike = loss_at(run, step) == loss_at(alone, step);
-        moves |= loss_at(run, step) != loss_at(run, 0);
+    for (; step < json_array_size(own) && step < json_array_size(its) && alike; step++) {
+        alike = dpb_json_item(own, step) == dpb_json_item(its, step);
+        moves |= dpb_json_item(own, step) != dpb_json_item(own, 0);
     }
+    json_decref(own);
+    json_decref(its);
     return alike && moves && (double)step > shown_from(run) &&
            dpb_json_number(run, "world.workers") > 1 &&
            dpb_json_number(run, "config.optimizer.learning_rate.value") > 0;

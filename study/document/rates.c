@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "study/document/spill.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
 static double *logarithms(const json_t *row, size_t *n)
@@ -21,7 +22,9 @@ static double *logarithms(const json_t *row, size_t *n)
 static void estimate_run(const json_t *run, struct dpb_estimate *estimate)
 {
     size_t n;
-    double *step_ns = dpb_json_numbers(dpb_json_at(run, "timing.step_ns"), "", &n);
+    json_t *steps = dpb_run_part(run, "timing.step_ns");
+    double *step_ns = dpb_json_numbers(steps, "", &n);
+    json_decref(steps);
     dpb_estimate_of_steps(step_ns, n, dpb_json_number(run, "timing.samples_per_s.mean"), estimate);
     free(step_ns);
 }
@@ -139,13 +142,15 @@ static bool validates(const json_t *a, const json_t *b)
         real = a;
     }
     const char *accelerator = dpb_json_text(emulated, "accelerator", "");
-    return dpb_json_is(emulated, "kind", "measured") &&
-           dpb_json_is(real, "model.name", dpb_json_text(emulated, "model", "")) &&
+    if (!dpb_json_is(emulated, "kind", "measured"))
+        return false;
+    json_t *ranks = dpb_run_part(real, "ranks");
+    const bool alike = dpb_json_is(real, "machine.processor", accelerator) ||
+                       dpb_json_is(json_array_get(ranks, 0), "gpu.name", accelerator);
+    json_decref(ranks);
+    return alike && dpb_json_is(real, "model.name", dpb_json_text(emulated, "model", "")) &&
            dpb_json_is(real, "config.run.precision.value",
-                       dpb_json_text(emulated, "precision", "")) &&
-           (dpb_json_is(real, "machine.processor", accelerator) ||
-            dpb_json_is(json_array_get(json_object_get(real, "ranks"), 0), "gpu.name",
-                        accelerator));
+                       dpb_json_text(emulated, "precision", ""));
 }
 
 /* The kind of the profile that a row or a run emulates by; "": it is of a device that computes. */

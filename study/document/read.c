@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,12 +15,131 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "record/result_file.h"
+#include "study/document/spill.h"
 #include "study/document/rows.h"
 
-static size_t take_unpacked(void *bytes, size_t n, void *file)
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+/* Reads a file's JSON. The text of each run of a document is parsed and spilled as soon as it ends;
+ * the text of all the rest at the end of the file. */
+struct reader {
+    FILE *head; /* the text, with 0 in the place of each run */
+    FILE *run;  /* the text of a run; NULL: none is being read */
+    char *run_text;
+    size_t run_bytes;
+    bool printable;
+    json_t *runs; /* null for what is no object. @owned */
+    json_error_t *error;
+    /* The place in the text: */
+    size_t depth, item; /* item: of the list at depth 2 */
+    bool in_string, is_escaped, in_runs;
+    char key[8]; /* the last string of the outermost object, as far as it fits */
+    size_t key_bytes;
+};
+
+/* Takes the run, and spills it. Runs of several documents share equal parts, too. */
+static bool add_run(json_t *runs, json_t *run, bool printable)
 {
-    const int got = gzread(file, bytes, (unsigned)n);
-    return got < 0 ? (size_t)-1 : (size_t)got;
+    static json_t *last;
+    json_t *added = printable ? dpb_json_printable(run) : json_incref(run);
+    dpb_run_spill(added, last);
+    json_decref(run);
+    json_decref(last);
+    last = json_incref(added);
+    return json_array_append_new(runs, added) == 0;
+}
+
+/* False: the run is no JSON. */
+static bool end_run(struct reader *reader)
+{
+    fclose(reader->run);
+    reader->run = NULL;
+    json_t *run =
+        json_loadb(reader->run_text, reader->run_bytes, JSON_REJECT_DUPLICATES, reader->error);
+    free(reader->run_text);
+    while (run && json_array_size(reader->runs) < reader->item)
+        json_array_append_new(reader->runs, json_null());
+    return run && add_run(reader->runs, run, reader->printable);
+}
+
+static void take_string(struct reader *reader, char c)
+{
+    const bool ends = c == '"' && !reader->is_escaped;
+    reader->is_escaped = c == '\\' && !reader->is_escaped;
+    reader->in_string = !ends;
+    if (!ends && reader->depth == 1 && reader->key_bytes < sizeof reader->key)
+        reader->key[reader->key_bytes++] = c;
+}
+
+/* Takes a character outside of strings. */
+static void take_mark(struct reader *reader, char c)
+{
+    if (c == '"') {
+        reader->in_string = true;
+        reader->key_bytes = 0;
+    } else if (c == '{' || c == '[') {
+        reader->depth++;
+        if (reader->depth != 2)
+            return;
+        reader->in_runs = c == '[' && reader->key_bytes == 4 && memcmp(reader->key, "runs", 4) == 0;
+        reader->item = 0;
+    } else if (c == ',') {
+        reader->item += reader->depth == 2;
+    } else if ((c == '}' || c == ']') && reader->depth > 0) {
+        reader->depth--;
+    }
+}
+
+static bool take(struct reader *reader, char c)
+{
+    const size_t depth = reader->depth;
+    if (reader->in_string)
+        take_string(reader, c);
+    else
+        take_mark(reader, c);
+    if (!reader->run && c == '{' && depth == 2 && reader->depth == 3 && reader->in_runs) {
+        putc_unlocked('0', reader->head);
+        reader->run = open_memstream(&reader->run_text, &reader->run_bytes);
+    }
+    putc_unlocked(c, reader->run ? reader->run : reader->head);
+    return !reader->run || reader->depth > 2 || end_run(reader);
+}
+
+/* Puts the runs into the document. */
+static json_t *end_head(const struct reader *reader, const char *text, size_t n)
+{
+    json_t *read = json_loadb(text, n, JSON_REJECT_DUPLICATES, reader->error);
+    dpb_each_item(reader->runs, i, run)
+        if (json_is_object(run))
+            json_array_set(json_object_get(read, "runs"), i, run);
+    return read;
+}
+
+static json_t *read_json(gzFile file, bool printable, json_error_t *error)
+{
+    char *text = NULL, bytes[65536];
+    size_t n = 0;
+    int got = 0;
+    struct reader reader = {.head = open_memstream(&text, &n),
+                            .runs = json_array(),
+                            .printable = printable,
+                            .error = error};
+    bool good = reader.head && reader.runs;
+    while (good && (got = gzread(file, bytes, sizeof bytes)) > 0)
+        for (int i = 0; i < got && good; i++)
+            good = take(&reader, bytes[i]);
+    if (reader.run) { /* the text ends within it */
+        end_run(&reader);
+        good = false;
+    }
+    if (reader.head)
+        fclose(reader.head);
+    if (got < 0)
+        snprintf(error->text, sizeof error->text, "it cannot be read: %s", gzerror(file, &got));
+    json_t *read = good && got == 0 ? end_head(&reader, text, n) : NULL;
+    json_decref(reader.runs);
+    free(text);
+    return read;
 }
 
 /* Skips the mark of UTF-8, as .ini files may have it. False: the text is UTF-16. */
@@ -35,7 +155,7 @@ static bool skip_mark(gzFile file)
     return true;
 }
 
-json_t *dpb_document_load(const char *path, json_error_t *error)
+static json_t *load(const char *path, bool printable, json_error_t *error)
 {
     gzFile file = gzopen(path, "rb"); /* of any file */
     json_t *read = NULL;
@@ -45,21 +165,29 @@ json_t *dpb_document_load(const char *path, json_error_t *error)
     else if (!skip_mark(file))
         snprintf(error->text, sizeof error->text, "it is UTF-16; save it as UTF-8");
     else
-        read = json_load_callback(take_unpacked, file, JSON_REJECT_DUPLICATES, error);
+        read = read_json(file, printable, error);
     if (file)
         gzclose(file);
     return read;
 }
+
+json_t *dpb_document_load(const char *path, json_error_t *error)
+{
+    return load(path, false, error);
+}
+
+/* ---- documents ----------------------------------------------------------------------------- */
 
 static const char of_runs[] = "dpbench.result/1 or dpbench.sweep/1";
 static const char measured[] = "dpbench.result/1, dpbench.sweep/1, dpbench.comm/1, dpbench.data/1 "
                                "or dpbench.links/1";
 
 /* `schemas`: those of the documents that will do. */
-static dpb_status read_file(const char *path, const char *schemas, json_t **document)
+static dpb_status read_file(const char *path, const char *schemas, bool printable,
+                            json_t **document)
 {
     json_error_t error;
-    json_t *read = dpb_document_load(path, &error);
+    json_t *read = load(path, printable, &error);
     if (!read)
         return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
                         error.line > 0 ? " (is it a result of dpbench?)" : "");
@@ -80,14 +208,14 @@ static dpb_status read_file(const char *path, const char *schemas, json_t **docu
     return status;
 }
 
-static dpb_status read_kept(const char *directory, json_t *document)
+static dpb_status read_kept(const char *directory, bool printable, json_t *document)
 {
     char path[PATH_MAX];
     for (size_t number = 1; dpb_result_kept(directory, number, path) && access(path, F_OK) == 0;
          number++) {
         json_t *run = NULL;
-        DPB_TRY(read_file(path, of_runs, &run));
-        json_array_append_new(json_object_get(document, "runs"), run);
+        DPB_TRY(read_file(path, of_runs, false, &run));
+        DPB_TRY(dpb_allocated(add_run(json_object_get(document, "runs"), run, printable)));
     }
     return DPB_OK;
 }
@@ -99,18 +227,18 @@ static void finish_kept(json_t *document)
     dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
 }
 
-static dpb_status read_any(const char *path, const char *schemas, json_t **document)
+static dpb_status read_any(const char *path, const char *schemas, bool printable, json_t **document)
 {
     char first[PATH_MAX];
     struct stat info;
     json_t *read = NULL;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return read_file(path, schemas, document);
+        return read_file(path, schemas, printable, document);
     if (!dpb_result_kept(path, 0, first) || access(first, F_OK) != 0)
         return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
                         path);
-    DPB_TRY(read_file(first, of_runs, &read));
-    dpb_status status = read_kept(path, read);
+    DPB_TRY(read_file(first, of_runs, printable, &read));
+    dpb_status status = read_kept(path, printable, read);
     if (status != DPB_OK) {
         json_decref(read);
         return status;
@@ -122,12 +250,12 @@ static dpb_status read_any(const char *path, const char *schemas, json_t **docum
 
 dpb_status dpb_result_read(const char *path, json_t **document)
 {
-    return read_any(path, of_runs, document);
+    return read_any(path, of_runs, false, document);
 }
 
 dpb_status dpb_measured_read(const char *path, json_t **document)
 {
-    return read_any(path, measured, document);
+    return read_any(path, measured, false, document);
 }
 
 bool dpb_result_is(const json_t *document)
@@ -139,7 +267,7 @@ bool dpb_result_is(const json_t *document)
 dpb_status dpb_measured_read_printable(const char *path, json_t **document)
 {
     json_t *read = NULL;
-    DPB_TRY(dpb_measured_read(path, &read));
+    DPB_TRY(read_any(path, measured, true, &read));
     *document = dpb_json_printable(read);
     json_decref(read);
     return dpb_allocated(*document);

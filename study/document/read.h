@@ -10,8 +10,9 @@
 
 #include "dpbench/status.h"
 
-/* Any JSON file, packed (.gz) or not. A mark of UTF-8 is skipped; UTF-16, and a key that an object
- * has twice, are errors. NULL: *error. @owned. */
+/* Any JSON file, packed (.gz) or not. The runs of a document are spilled (spill.h), one after the
+ * other. A mark of UTF-8 is skipped; UTF-16, and a key that an object has twice, are errors. NULL:
+ * *error. @owned. */
 json_t *dpb_document_load(const char *path, json_error_t *error);
 /* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. From
  * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.

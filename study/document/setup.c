@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "record/facts.h"
+#include "study/document/spill.h"
 
 bool dpb_setup_is_state(const char *path)
 {
@@ -64,9 +65,8 @@ static json_t *inputs_of(const json_t *run)
 
 /* The cores and threads of a worker, by the processes that share the machine: a launcher may leave
  * a job less of it. */
-static json_t *allotment_of(const json_t *run)
+static json_t *allotment_of(const json_t *run, const json_t *worker)
 {
-    const json_t *worker = json_array_get(json_object_get(run, "ranks"), 0);
     const json_t *cores = json_object_get(worker, "cores");
     char name[96];
     snprintf(name, sizeof name, "%.0f workers, %.0f learners, %.0f servers",
@@ -79,9 +79,10 @@ static json_t *allotment_of(const json_t *run)
 static json_t *facts_of(const json_t *run)
 {
     json_t *facts = json_object(), *versions = json_copy(json_object_get(run, "versions"));
-    const json_t *gpu = json_object_get(json_array_get(json_object_get(run, "ranks"), 0), "gpu");
+    json_t *ranks = dpb_run_part(run, "ranks");
+    const json_t *worker = json_array_get(ranks, 0), *gpu = json_object_get(worker, "gpu");
     put(facts, "machine", json_object_get(run, "machine"));
-    json_object_set_new(facts, "allotment", allotment_of(run));
+    json_object_set_new(facts, "allotment", allotment_of(run, worker));
     json_object_set_new(facts, "plugins", plugins_of(json_object_get(versions, "plugins")));
     json_object_del(versions, "plugins");
     json_object_set_new(facts, "versions", versions ? versions : json_object());
@@ -90,6 +91,7 @@ static json_t *facts_of(const json_t *run)
     put(facts, "world.launcher", dpb_json_at(run, "world.launcher"));
     put(facts, "gpu.name", json_object_get(gpu, "name"));
     put(facts, "gpu.driver", json_object_get(gpu, "driver"));
+    json_decref(ranks);
     return facts;
 }
 

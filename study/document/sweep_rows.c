@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/settings.h"
 #include "base/stats.h"
+#include "study/document/spill.h"
 #include "record/summary.h"
 #include "study/document/cross_check.h"
 #include "study/document/rates.h"
@@ -123,7 +124,10 @@ static double share_of_step(const json_t *run, const char *path)
 
 static double in_first_rank(const json_t *run, const char *path)
 {
-    return dpb_json_number(json_array_get(json_object_get(run, "ranks"), 0), path);
+    json_t *ranks = dpb_run_part(run, "ranks");
+    const double number = dpb_json_number(json_array_get(ranks, 0), path);
+    json_decref(ranks);
+    return number;
 }
 
 /* A number of the place that rank 0 shares; older results know no learners. */
@@ -179,8 +183,8 @@ static double common_samples(const json_t *document)
     double common = INFINITY;
     dpb_each_item(json_object_get(document, "runs"), i, run)
         if (is_timing(run) && is_ok(run) && is_training(run))
-            common = fmin(common, (double)json_array_size(json_object_get(run, "loss")) *
-                                      dpb_json_number(run, "batch.global"));
+            common = fmin(common,
+                          (double)dpb_run_size(run, "loss") * dpb_json_number(run, "batch.global"));
     return fabs(common) < 1e18 ? common : 0;
 }
 
@@ -188,16 +192,17 @@ static double common_samples(const json_t *document)
  * or of the last one where none does: as many samples for every strategy and number of workers. */
 static double number_at(const json_t *run, const char *what, double samples)
 {
-    const json_t *numbers = json_object_get(run, what);
     double global_batch = dpb_json_number(run, "batch.global");
     if (!is_training(run) || !(global_batch > 0 && samples >= global_batch))
         return NAN;
     size_t end = (size_t)(samples / global_batch);
     size_t begin = (size_t)ceil(0.9 * samples / global_batch);
     begin = begin < end ? begin : end - 1;
+    json_t *numbers = dpb_run_part(run, what);
     double sum = 0;
     for (size_t k = begin; k < end; k++)
         sum += dpb_json_item(numbers, k);
+    json_decref(numbers);
     return sum / (double)(end - begin);
 }
 

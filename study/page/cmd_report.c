@@ -13,6 +13,7 @@
 #include "record/result.h"
 #include "record/result_file.h"
 #include "record/series.h"
+#include "study/document/spill.h"
 #include "study/document/read.h"
 #include "study/page/page.h"
 #include "study/table/forms.h"
@@ -115,6 +116,8 @@ static dpb_status merge(const struct request *request, json_t **document)
         json_array_append_new(documents, read);
         results[i] = (struct dpb_compared){request->paths[i], read};
         series |= status == DPB_OK && !dpb_result_is(read);
+        if (dpb_json_is(read, "schema", "dpbench.result/1"))
+            dpb_run_spill(read, i > 0 ? results[i - 1].document : NULL);
     }
     DPB_THEN(status, series ? show_series(request, results, (size_t)request->n)
                             : dpb_merge(results, (size_t)request->n, request->pool, document));

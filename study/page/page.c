@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "record/result.h"
+#include "study/document/spill.h"
 #include "study/document/rates.h"
 #include "study/document/read.h"
 #include "study/document/rows.h"
@@ -22,7 +23,14 @@
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
 
-enum { MOST_COLUMNS = 360, MOST_WORKERS = 32, MOST_MACHINES = 8, MOST_GPUS = 8, TEXT = 256 };
+enum {
+    MOST_COLUMNS = 360,
+    MOST_WORKERS = 32,
+    MOST_RUNS = 1000,
+    MOST_MACHINES = 8,
+    MOST_GPUS = 8,
+    TEXT = 256
+};
 
 struct dpb_page {
     json_t *sections; /* @owned */
@@ -85,8 +93,8 @@ enum of_steps { NS_BY_STEP, LOSS_BY_SAMPLES, LOSS_BY_SECONDS };
 /* By seconds only where the time of each step is known, the warm-up's too. */
 static json_t *line_of_steps(const json_t *run, enum of_steps what)
 {
-    const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
-    const json_t *timed = dpb_json_at(run, "timing.step_ns"), *loss = json_object_get(run, "loss");
+    json_t *before = dpb_run_part(run, "timing.warmup_step_ns");
+    json_t *timed = dpb_run_part(run, "timing.step_ns"), *loss = dpb_run_part(run, "loss");
     const size_t n_before = json_array_size(before), n_ns = n_before + json_array_size(timed);
     const size_t n = what == NS_BY_STEP ? n_ns : json_array_size(loss);
     const double first = dpb_json_number(run, "timing.first_step"),
@@ -103,6 +111,9 @@ static json_t *line_of_steps(const json_t *run, enum of_steps what)
                : k < n_before            ? (double)k + 1
                                          : warmup + (double)(k - n_before) + 1;
     }
+    json_decref(before);
+    json_decref(timed);
+    json_decref(loss);
     return line_of(x, y, what == LOSS_BY_SECONDS && n_ns != n ? 0 : n);
 }
 
@@ -335,6 +346,12 @@ static bool has_most(const struct dpb_table *table, const json_t *const *runs, s
     return true;
 }
 
+/* A page with the curves of so many runs is too much for a browser. */
+static bool has_too_many(const json_t *document)
+{
+    return json_array_size(json_object_get(document, "runs")) > MOST_RUNS;
+}
+
 /* Adds rows, and curves of one run each to the lines with the most workers of each group. */
 static void add_rows(const json_t *document, const struct dpb_table *table, json_t *lines)
 {
@@ -348,7 +365,7 @@ static void add_rows(const json_t *document, const struct dpb_table *table, json
         put(line, "row", kept(row));
         put(line, "doubts", doubts_of(row));
         put(line, "warnings", warnings_of_row(document, row));
-        if ((runs[i] || accuracies) && has_most(table, runs, i))
+        if (!has_too_many(document) && (runs[i] || accuracies) && has_most(table, runs, i))
             put(line, "training", training_of(runs[i], accuracies));
     }
     free(runs);
@@ -382,7 +399,14 @@ static json_t *table_of(const struct dpb_table *table)
 static void add_sweep(const json_t *document, json_t *section)
 {
     struct dpb_table table, targets;
-    put(section, "above", lines_of(dpb_merge_notes, document));
+    json_t *above = lines_of(dpb_merge_notes, document);
+    if (has_too_many(document))
+        json_array_append_new(
+            above, json_sprintf(
+                       "- %zu runs, more than %d: this page has their rows and no curves of runs; "
+                       "dpbench report --csv=steps has the steps.",
+                       json_array_size(json_object_get(document, "runs")), MOST_RUNS));
+    put(section, "above", above);
     if (dpb_sweep_table_make(document, &table) && table.n > 0) {
         json_t *rows = table_of(&table);
         add_rows(document, &table, json_object_get(rows, "lines"));

@@ -16,6 +16,7 @@
 #include "record/invocation.h"
 #include "record/result.h"
 #include "record/result_file.h"
+#include "study/document/spill.h"
 #include "study/document/rows.h"
 #include "study/document/setup.h"
 #include "study/document/verdict.h"
@@ -183,9 +184,14 @@ static void keep_trials(struct record *record)
 static void keep_run(struct record *record)
 {
     const json_t *runs = json_object_get(record->document, "runs");
-    const json_t *run = json_array_get(runs, json_array_size(runs) - 1);
-    dpb_status status = dpb_result_keep(run, record->directory, record->n_kept + 1);
+    const size_t n = json_array_size(runs);
+    json_t *run = json_array_get(runs, n - 1);
+    json_t *whole = dpb_run_whole(run); /* that of --resume is spilled */
+    dpb_status status = dpb_allocated(whole);
+    DPB_THEN(status, dpb_result_keep(whole, record->directory, record->n_kept + 1));
+    json_decref(whole);
     record->n_kept += status == DPB_OK;
+    dpb_run_spill(run, n > 1 ? json_array_get(runs, n - 2) : NULL);
     if (record->status == DPB_OK)
         record->status = status;
 }
@@ -429,6 +435,7 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
 {
     char path[PATH_MAX];
     struct dpb_arguments named = *arguments;
+    named.dump = dpb_document_dump;
     size_t length = strlen(record->directory);
     if (!arguments->output && length > 0) {
         snprintf(path, sizeof path, "%.*s.json", (int)(length - strlen(".runs")),

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "study/document/spill.h"
 #include "study/document/target.h"
 #include "study/table/merge.h"
 #include "study/table/sweep_notes.h"
@@ -168,8 +169,8 @@ void dpb_runs_csv(const json_t *document, FILE *out)
 /* The lines of a run; `line` has what is the same in all of them. */
 static void print_steps(const json_t *columns, const json_t *run, json_t *line, FILE *out)
 {
-    json_t *untimed = json_object_get(json_object_get(run, "timing"), "warmup_step_ns");
-    json_t *timed = json_object_get(json_object_get(run, "timing"), "step_ns");
+    json_t *untimed = dpb_run_part(run, "timing.warmup_step_ns");
+    json_t *timed = dpb_run_part(run, "timing.step_ns"), *losses = dpb_run_part(run, "loss");
     const size_t n_untimed = json_array_size(untimed), n = n_untimed + json_array_size(timed);
     const double warmup = dpb_json_number(run, "timing.warmup_steps");
     /* Where warm-up has no times, the first that is known is the first timed step. */
@@ -178,13 +179,16 @@ static void print_steps(const json_t *columns, const json_t *run, json_t *line, 
     for (size_t s = 0; s < n; s++) {
         json_t *ns =
             json_array_get(s < n_untimed ? untimed : timed, s < n_untimed ? s : s - n_untimed);
-        json_t *loss = json_array_get(json_object_get(run, "loss"), skipped + s);
+        json_t *loss = json_array_get(losses, skipped + s);
         json_object_set_new(line, "step", dpb_json_real(first + (double)s));
         json_object_set_new(line, "timed", json_boolean(s >= n_untimed));
         json_object_set(line, "step_ns", ns);
         json_object_set_new(line, "loss", loss ? json_incref(loss) : json_null());
         print_record(columns, line, out);
     }
+    json_decref(untimed);
+    json_decref(timed);
+    json_decref(losses);
 }
 
 void dpb_steps_csv(const json_t *document, FILE *out)

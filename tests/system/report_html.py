@@ -441,6 +441,20 @@ class OfRealResults(unittest.TestCase):
         self.assertLessEqual(max(line.count("L") for lines in page.lines.values() for line in lines), 720)
         os.unlink("long.json")
 
+    def test_more_than_a_thousand_runs(self):
+        sweep = load("sweep.json")
+        runs = [json.dumps(dict(run, loss=["@"] * 40)) for run in sweep["runs"]]
+        head, tail = json.dumps(dict(sweep, runs=["@"])).split('"@"')
+        write("many.json", head + ", ".join(runs[i % 6].replace('"@"', str(1 + 1 / (i + 1))) for i in range(1001)) + tail)
+        limit = "" if "ASAN_OPTIONS" in os.environ else "ulimit -d 32768;"  # the runs as they are take 200 MiB
+        ended = subprocess.run(["sh", "-c", limit + 'exec "$@"', "sh", command.DPBENCH, "report", "many.json", "--html", "page.html"],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        shown = command.page("page.html")
+        self.assertIn("1001 runs, more than 1000", json.dumps(shown))
+        self.assertEqual([line["row"]["runs"] for line in shown[0]["rows"]["lines"] if "training" not in line], [2] * 3)
+        os.unlink("many.json")
+
     def test_where_it_may_write(self):
         os.symlink("/dev/full", "device.html")
         os.mkdir("directory.html")

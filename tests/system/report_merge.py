@@ -7,18 +7,21 @@ import copy
 import csv
 import glob
 import io
+import json
 import math
+import os
 import random
 import shutil
 import statistics
 import sys
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
-from command import dpbench, load, own_directory, page, save, tiny, write  # noqa: E402
+from command import dpbench, load, own_directory, page, read, save, tiny, write  # noqa: E402
 
 SWEEP = tiny(3, 1, run="name = merged\n") + """[sweep]
 comm.name = shm, independent
@@ -310,6 +313,33 @@ class OfSeveral(unittest.TestCase):
         alone = report("--csv=steps", self.files[0]).stdout.splitlines()
         self.assertEqual(alone[0], "run,repeat,step,timed,step_ns,loss")
         self.assertEqual(len(alone), 1 + sum(line["run"] == "0" for line in lines))
+
+    def test_where_runs_stay_in_memory(self):
+        for arguments in (["sweep.json"], ["sweep.json", *self.files], ["--csv=runs", "sweep.json"], ["--csv=steps", "sweep.json"],
+                          ["sweep.json", "--html", "page.html"]):
+            shown = report(*arguments), read("page.html") if "--html" in arguments else ""
+            with unittest.mock.patch.dict(os.environ, TMPDIR="/none"):
+                alike = report(*arguments), read("page.html") if "--html" in arguments else ""
+            self.assertEqual((alike[0].stdout, alike[1]), (shown[0].stdout, shown[1]))
+            self.assertEqual(alike[0].stderr.count("/none/dpbench-"), 1)
+            self.assertIn("set TMPDIR", alike[0].stderr)
+
+    def test_text_of_a_sweep(self):
+        """Runs are read one by one, wherever they stand and whatever their text looks like."""
+        runs = copy.deepcopy(self.sweep["runs"])
+        for run in runs:
+            run["name"] = 'a"}]}\\", "runs": [{'
+        odd = {"runs": runs, "invocation": {"runs": [{"command": '"runs": [{\\'}]}, "x": "runs", "y": [{"runs": [{}]}]}
+        odd.update((key, value) for key, value in self.sweep.items() if key not in ("runs", "invocation"))
+        self.assertEqual(report(save(odd, "odd.json")).stdout.splitlines()[1:], report("sweep.json").stdout.splitlines()[1:])
+        text = json.dumps(odd)
+        for cut in (text[:5000], text[:-1], text + "]", text.replace('"repeat": 1', '"repeat": 1 1', 1), text.replace("}, {", "}, 7 {", 1),
+                    text.replace('"repeat": 1', '"repeat": 1, "repeat": 1', 1), '{"runs": [], ' + text[1:]):
+            write("cut.json", cut)
+            ended = report("cut.json")
+            self.assertEqual(ended.returncode, 2, cut[-100:])
+            self.assertIn("cut.json: ", ended.stderr)
+            self.assertIn("is it a result of dpbench?", ended.stderr)
 
     def test_hostile(self):
         fields = ("cell", "cell_index", "repeat", "purpose", "config", "config.run", "config.run.batch",

@@ -69,7 +69,7 @@ TEST_WITH(never_over_another_runs_file, place_create, place_destroy)
     json_t *document =
         json_pack("{s:{s:s}, s:{s:i}}", "strategy", "name", "shm", "world", "workers", 2);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(dpb_result_write(document, NULL, place->results, "my run/1", name),
+        assert_int_equal(dpb_result_write(document, NULL, NULL, place->results, "my run/1", name),
                          DPB_OK);
         assert_int_equal(count_files(place->results), i + 1);
         json_t *read = own_json(json_load_file(name, 0, NULL));
@@ -89,14 +89,14 @@ TEST_WITH(any_name_makes_a_file, place_create, place_destroy)
     char name[PATH_MAX], longest[4096];
     json_t *document = own_json(json_pack("{s:{s:s}}", "strategy", "name", "shm"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(dpb_result_write(document, NULL, place->results, rows[i].run_name, name),
-                         DPB_OK);
+        assert_int_equal(
+            dpb_result_write(document, NULL, NULL, place->results, rows[i].run_name, name), DPB_OK);
         if (strstr(name, rows[i].file) == NULL)
             fail_msg("run.name = '%s' makes %s", rows[i].run_name, name);
     }
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    assert_int_equal(dpb_result_write(document, NULL, place->results, longest, name), DPB_OK);
+    assert_int_equal(dpb_result_write(document, NULL, NULL, place->results, longest, name), DPB_OK);
     assert_non_null(strstr(name, "x-shm-"));
 }
 
@@ -110,7 +110,7 @@ TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
         snprintf(key, sizeof key, "key%d", i);
         json_object_set_new(new, key, json_integer(i));
     }
-    assert_int_equal(dpb_result_write(old, place->file, "unused", "run", name), DPB_OK);
+    assert_int_equal(dpb_result_write(old, NULL, place->file, "unused", "run", name), DPB_OK);
     assert_string_equal(name, place->file);
 
     /* A disk that is full after 4 KiB. */
@@ -118,7 +118,7 @@ TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
     getrlimit(RLIMIT_FSIZE, &kept);
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    dpb_status status = dpb_result_write(new, place->file, "unused", "run", name);
+    dpb_status status = dpb_result_write(new, NULL, place->file, "unused", "run", name);
     setrlimit(RLIMIT_FSIZE, &kept);
     assert_int_equal(status, DPB_IO);
     assert_non_null(strstr(dpb_first_error(NULL), place->file));
@@ -126,7 +126,7 @@ TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
     json_t *read = own_json(json_load_file(place->file, 0, NULL));
     assert_true(json_equal(read, old));
 
-    assert_int_equal(dpb_result_write(new, place->file, "unused", "run", name), DPB_OK);
+    assert_int_equal(dpb_result_write(new, NULL, place->file, "unused", "run", name), DPB_OK);
     read = own_json(json_load_file(place->file, 0, NULL));
     assert_true(json_equal(read, new));
     assert_int_equal(count_files(place->root), 1);

@@ -6,6 +6,7 @@
 #include "study/table/forms.h"
 #include "sweep_study.h"
 #include "study/document/rows.h"
+#include "study/document/spill.h"
 #include "study/sweep/sweep_runs.h"
 
 TEST(rows_compare_with_independent)
@@ -629,6 +630,101 @@ TEST(replaced_plugins_and_data_have_rows_of_their_own)
         assert_int_equal(dpb_json_number(last, "runs"), 1);
         print_message("%s\n", text);
     }
+}
+
+/* ---- runs in a temporary file ---------------------------------------------------------------- */
+
+static json_t *long_run(int seed)
+{
+    json_t *loss = json_array(), *step_ns = json_array();
+    for (int i = 0; i < 20; i++) {
+        json_array_append_new(loss, i == 7 ? json_null() : json_real(1.0 / (i + seed + 3)));
+        json_array_append_new(step_ns, json_integer(1000 * seed + i));
+    }
+    return json_pack("{s:s, s:{s:s, s:[i, i]}, s:{s:o, s:[i]}, s:o, s:[{s:s, s:i}], s:{s:[]}, s:n}",
+                     "name", "a", "machine", "host", "h", "cores", 1, 2, "timing", "step_ns",
+                     step_ns, "warmup_step_ns", seed, "loss", loss, "ranks", "host", "h", "threads",
+                     seed, "monitor", "machines", "why");
+}
+
+static int append(const char *text, size_t n, void *out)
+{
+    return fwrite(text, 1, n, out) == n ? 0 : -1;
+}
+
+/* What dpb_document_dump writes is what jansson makes of the document as it was. */
+static void expect_dumped(const json_t *document, const json_t *was)
+{
+    char *text = NULL, *expected = json_dumps(was, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    assert_true(dpb_document_dump(document, append, out));
+    fclose(out);
+    assert_string_equal(text, expected);
+    free(text);
+    free(expected);
+}
+
+TEST(spilled_runs_are_read_back)
+{
+    json_t *document = own_json(json_pack("{s:s, s:[], s:[]}", "a", "\n", "runs", "rows"));
+    json_t *runs = json_object_get(document, "runs");
+    for (int seed = 0; seed < 3; seed++)
+        json_array_append_new(runs, long_run(seed % 2));
+    json_array_append_new(runs, json_object());
+    json_array_append_new(runs, json_null());
+    const json_t *was = own_json(json_deep_copy(document)),
+                 *was_runs = json_object_get(was, "runs");
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *run = json_array_get(runs, i), *was_run = json_array_get(was_runs, i);
+        dpb_run_spill(run, i > 0 ? json_array_get(runs, i - 1) : NULL);
+        dpb_run_spill(run, NULL); /* the second time nothing is left to do */
+        assert_true(json_is_null(run) || json_equal(own_json(dpb_run_whole(run)), was_run));
+        assert_int_equal(json_array_size(json_object_get(run, "loss")), 0);
+        assert_int_equal(json_array_size(dpb_json_at(run, "timing.step_ns")), 0);
+        assert_int_equal(json_array_size(json_object_get(run, "ranks")), 0);
+        assert_int_equal(dpb_run_size(run, "loss"), dpb_run_size(was_run, "loss"));
+        for (size_t k = 0; k < 21; k++)
+            assert_true(dpb_json_same(own_json(dpb_json_real(dpb_run_item(run, "loss", k))),
+                                      own_json(dpb_json_real(dpb_run_item(was_run, "loss", k)))));
+        json_t *ranks = own_json(dpb_run_part(run, "ranks"));
+        assert_true(i > 2 ? !ranks : json_equal(ranks, json_object_get(was_run, "ranks")));
+    }
+    assert_true(json_equal(json_array_get(runs, 0), json_array_get(runs, 2)));
+    assert_false(json_equal(json_array_get(runs, 0), json_array_get(runs, 1)));
+    assert_ptr_equal(json_object_get(json_array_get(runs, 0), "machine"),
+                     json_object_get(json_array_get(runs, 1), "machine"));
+    const json_t *printable = own_json(dpb_json_printable(document));
+    expect_dumped(document, was);
+    expect_dumped(json_array_get(runs, 0), json_array_get(was_runs, 0));
+    json_object_set_new(own_json(json_incref((json_t *)(uintptr_t)was)), "a", json_string("\\x0a"));
+    expect_dumped(printable, was);
+}
+
+TEST(spilled_runs_make_the_same_rows)
+{
+    struct study in_memory = make_equals(), spilled = make_equals();
+    dpb_each_item(json_object_get(spilled.document, "runs"), i, run)
+        dpb_run_spill(run, json_array_get(json_object_get(spilled.document, "runs"), 0));
+    dpb_sweep_finish(DPB_OK, in_memory.document);
+    dpb_sweep_finish(DPB_OK, spilled.document);
+    for (size_t i = 0; i < 3; i++)
+        assert_true(json_equal(row_at(&in_memory, i), row_at(&spilled, i)));
+    print_form *const forms[] = {dpb_sweep_print, dpb_runs_csv, dpb_steps_csv};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        assert_string_equal(printed_as(in_memory.document, forms[i]),
+                            printed_as(spilled.document, forms[i]));
+}
+
+/* A document can have what looks like a spilled part. */
+TEST(no_document_imitates_a_spilled_part)
+{
+    json_t *run = own_json(
+        json_pack("{s:{s:[s, i, i, i, f]}}", "loss", "spilled", "spilled", 0, 10, 10, 1.0));
+    dpb_run_spill(own_json(long_run(5)), NULL);
+    assert_int_equal(dpb_run_size(run, "loss"), 0);
+    assert_true(json_equal(own_json(dpb_run_whole(run)), run));
+    expect_dumped(run, own_json(json_deep_copy(run)));
 }
 
 TEST_MAIN(NULL, NULL)
