@@ -200,8 +200,8 @@ TEST(required_parts_must_be_the_same)
 {
     static const struct {
         const char *same, *named;
-    } rows[] = {{"machine", "A and B differ in machine.host"},
-                {"inputs,config", "A and B differ in config.comm.name"},
+    } rows[] = {{"machine", "a.json and b.json differ in machine.host"},
+                {"inputs,config", "a.json and b.json differ in config.comm.name"},
                 {"inputs,versions", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *of_a = own_json(run_of(1, "shm")), *of_b = own_json(run_of(1, "ps")),
