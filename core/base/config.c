@@ -149,9 +149,17 @@ dpb_status dpb_config_set(struct dpb_config *config, const char *section, const 
                           const char *value, const char *origin)
 {
     /* put() copies before it writes, so dropping const is safe. */
-    struct dpb_setting setting = {(char *)section, (char *)key, (char *)value, (char *)origin,
-                                  false};
+    struct dpb_setting setting = {(char *)section, (char *)key, (char *)value,
+                                  (char *)origin,  false,       DPB_FROM_COMMAND};
     return put(config, setting);
+}
+
+void dpb_config_mark(struct dpb_config *config, const char *section, const char *key,
+                     dpb_setting_from from)
+{
+    struct dpb_setting *setting = find(config, section, key);
+    if (setting)
+        setting->from = from;
 }
 
 void dpb_config_remove(struct dpb_config *config, const char *section, const char *key)
@@ -225,6 +233,7 @@ static dpb_status set_at(struct reader *reader, const char *key, const char *val
     if (asprintf(&origin, "%s:%d", reader->lines.path, reader->lines.number) < 0)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
     const dpb_status status = dpb_config_set(reader->found, reader->section, key, value, origin);
+    dpb_config_mark(reader->found, reader->section, key, DPB_FROM_FILE);
     free(origin);
     return status;
 }
@@ -353,8 +362,8 @@ static dpb_status put_json(struct dpb_config *config, const char *section, const
     if (!text)
         return dpb_fail(DPB_USAGE, "%s: %s.%s has no value that is a text, a number or a boolean",
                         what, section, key);
-    struct dpb_setting setting = {(char *)section, (char *)key, (char *)text, (char *)origin,
-                                  json_is_number(value)};
+    struct dpb_setting setting = {(char *)section, (char *)key,           (char *)text,
+                                  (char *)origin,  json_is_number(value), DPB_FROM_DOCUMENT};
     return put(config, setting);
 }
 

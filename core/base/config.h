@@ -15,11 +15,20 @@
 /* The origin of a SECTION.KEY=VALUE argument. */
 #define DPB_COMMAND_LINE "command line"
 
+/* Who set it: plan/unused.h refuses or warns by it. */
+typedef enum dpb_setting_from {
+    DPB_FROM_DOCUMENT, /* JSON: of an earlier run, or of the process that started this one */
+    DPB_FROM_FILE,
+    DPB_FROM_COMMAND, /* the command line, or a command by itself */
+    DPB_FROM_AXIS     /* a sweep, for one of its cells */
+} dpb_setting_from;
+
 struct dpb_setting {
     char *section, *key, *value;
     char *origin; /* "conf/x.ini:12", "command line", "derived", "launcher" */
     /* A number from a result's JSON, in bytes or seconds instead of the option's own unit. */
     bool base_units;
+    dpb_setting_from from;
 };
 
 struct dpb_config {
@@ -40,6 +49,9 @@ dpb_status dpb_config_read(struct dpb_config *config, const char *path);
 dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, const char *origin);
 dpb_status dpb_config_set(struct dpb_config *config, const char *section, const char *key,
                           const char *value, const char *origin);
+/* From now on the setting is from `from`: dpb_config_set leaves DPB_FROM_COMMAND. */
+void dpb_config_mark(struct dpb_config *config, const char *section, const char *key,
+                     dpb_setting_from from);
 void dpb_config_remove(struct dpb_config *config, const char *section, const char *key);
 /* NULL: not given. @borrowed until the next change. */
 const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const char *section,

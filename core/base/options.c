@@ -468,6 +468,8 @@ void dpb_options_print(const char *section, const struct dpb_option *rows, FILE 
             fprintf(out, ", %s", range);
         if (row->def && *row->def)
             fprintf(out, "; default %s", row->def);
+        if (row->needs)
+            fprintf(out, "; needs %s", row->needs);
         fprintf(out, "\n      %s\n", row->help ? row->help : "");
     }
 }

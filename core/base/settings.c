@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/options.h"
 #include "base/text.h"
 
-#define AT(member) offsetof(struct dpb_settings, member)
+/* Named, so that a row without `needs` may end before it. */
+#define AT(member) .offset = offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
 static const char *const modes[] = {"train",   "forward", "evaluate", "comm",
@@ -52,13 +54,14 @@ static const struct dpb_option run_rows[] = {
     {"warmup_steps", DPB_OPT_INT, NULL, "10", 0, 1e6, NULL, AT(run.warmup_steps),
      "first steps, not timed"},
     {"steady_window", DPB_OPT_INT, "steps", "20", 4, 10000, NULL, AT(run.steady_window),
-     "window of the steady-state gate"},
+     "window of the steady-state gate", "run.steady_limit_s"},
     {"steady_windows", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, AT(run.steady_windows),
-     "steady windows in a row that open the gate"},
+     "steady windows in a row that open the gate", "run.steady_limit_s"},
     {"steady_drift", DPB_OPT_REAL, NULL, "0.01", 1e-6, 1, NULL, AT(run.steady_drift),
-     "largest drift of a steady window, as a share of its mean"},
+     "largest drift of a steady window, as a share of its mean", "run.steady_limit_s"},
     {"steady_spread", DPB_OPT_REAL, NULL, "0.05", 1e-6, 10, NULL, AT(run.steady_spread),
-     "largest spread (p90 - p10) of a steady window, as a share of its median"},
+     "largest spread (p90 - p10) of a steady window, as a share of its median",
+     "run.steady_limit_s"},
     {"steady_limit_s", DPB_OPT_TIME, "s", "60", 0, 1e15, NULL, AT(run.steady_limit_ns),
      "after this the run is timed though not steady; 0: no gate"},
     {"require_steady", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.require_steady),
@@ -66,8 +69,9 @@ static const struct dpb_option run_rows[] = {
     {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
      "of the computation; bf16 and fp16 keep fp32 master weights, tf32 is for tensor cores"},
     {"loss_scale", DPB_OPT_REAL, NULL, "0", 0, 0x1p32, NULL, AT(run.loss_scale),
-     "of fp16: the factor of the loss; 0: 65536 at first, halved by every overflow and "
-     "doubled after 1000 steps without one"},
+     "the factor of the loss; 0: 65536 at first, halved by every overflow and "
+     "doubled after 1000 steps without one",
+     "run.precision = fp16"},
     {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
     {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
      "cores a worker gives to communication"},
@@ -82,7 +86,7 @@ static const struct dpb_option run_rows[] = {
     {"trace", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(run.trace),
      "the last steps of all ranks as a timeline, for ui.perfetto.dev; run.profile adds the layers"},
     {"trace_steps", DPB_OPT_INT, "steps", "20", 1, 1000, NULL, AT(run.trace_steps),
-     "of run.trace: how many steps, each with room for 4096 spans a rank"},
+     "how many steps, each with room for 4096 spans a rank", "run.trace"},
     {"monitor", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(run.monitor_ns),
      "samples CPU time, memory, network, disks, GPU and power of each machine so often, in the "
      "result's `monitor`; 0: never"},
@@ -109,7 +113,7 @@ static const struct dpb_option run_rows[] = {
      "exponential(20 ms) with that mean, pareto(20 ms, 1.5) with that minimum and shape, "
      "trace(FILE) of one delay a line, in ms"},
     {"delay_ranks", DPB_OPT_STRING, NULL, "all", 0, 0, NULL, AT(run.delay_ranks),
-     "which workers run.delay is for, as in 0,2"},
+     "which workers run.delay is for, as in 0,2", "run.delay"},
     {"dilation", DPB_OPT_REAL, NULL, "1", 1, 1e4, NULL, AT(run.dilation),
      "with device emulated: computing and run.delay take so many times as long, and the result's "
      "times are divided by it, for networks that are slower by as much (`dpbench hosts`)"},
@@ -175,44 +179,49 @@ static const struct dpb_option optimizer_rows[] = {
     {"learning_rate", DPB_OPT_REAL, NULL, "0.01", 0, 1e6, NULL, AT(optimizer.learning_rate),
      "at the schedule's start (after warm-up)"},
     {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum),
-     "of sgd, rmsprop and lars"},
+     "of the update's velocity", "optimizer.name = sgd, rmsprop, lars"},
     {"nesterov", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.nesterov),
-     "Nesterov's momentum"},
+     "Nesterov's momentum", "optimizer.name = sgd"},
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
      "added to the gradient of convolution and dense weights, times the weight"},
     {"decoupled_decay", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.decoupled_decay),
-     "adam: the decay is no part of the gradient, but of the update; adamw and lamb imply it"},
+     "the decay is no part of the gradient, but of the update; adamw and lamb imply it",
+     "optimizer.name = adam, adamw, lamb"},
     {"beta1", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.beta1),
-     "of adam, adamw and lamb: the share of the old mean of the gradients in the new mean"},
+     "the share of the old mean of the gradients in the new mean",
+     "optimizer.name = adam, adamw, lamb"},
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
-     "of adam, adamw and lamb: the share of the old mean of the squared gradients in the new mean"},
+     "the share of the old mean of the squared gradients in the new mean",
+     "optimizer.name = adam, adamw, lamb"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
-     "of adagrad, adam, adamw, rmsprop (default 1) and lamb (default 1e-6); not 0: it divides "
-     "where no gradient has been"},
+     "of rmsprop 1 by default, of lamb 1e-6; not 0: it divides where no gradient has been",
+     "optimizer.name = adagrad, adam, adamw, rmsprop, lamb"},
     {"rms_decay", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.rms_decay),
-     "of rmsprop: the share of the old mean square of the gradients in the new one"},
+     "the share of the old mean square of the gradients in the new one",
+     "optimizer.name = rmsprop"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
-     "of lars: the learning rate of a tensor is in proportion to this"},
+     "the learning rate of a tensor is in proportion to this", "optimizer.name = lars"},
     {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
      "a mean gradient of a larger 2-norm over all weights is scaled down to this one; 0: never"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
-     "schedule = step, piecewise: where the rate changes"},
+     "where the rate changes", "optimizer.schedule = step, piecewise"},
     {"rates", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(optimizer.rates),
-     "schedule = piecewise: the rates from each of decay_at on, as in 0.05,0.01,0.001"},
+     "the rates from each of decay_at on, as in 0.05,0.01,0.001", "optimizer.schedule = piecewise"},
     {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
-     "schedule = step: the factor of each fall of the rate"},
+     "the factor of each fall of the rate", "optimizer.schedule = step"},
     {"decay_power", DPB_OPT_REAL, NULL, "2", 0, 100, NULL, AT(optimizer.decay_power),
-     "schedule = polynomial: the power of the share of the run that is left"},
+     "the power of the share of the run that is left", "optimizer.schedule = polynomial"},
     {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
-     "schedule = polynomial, cosine: the rate at the end of the run; step: the least rate"},
+     "the rate at the end of the run; of schedule = step the least rate",
+     "optimizer.schedule = step, cosine, polynomial"},
     {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
      "the rate rises linearly: with linear_scaling from the unscaled rate, else from 0"},
     {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),
      "rate times global batch / linear_base (Goyal et al. 2017)"},
     {"linear_base", DPB_OPT_INT, "samples", "256", 1, 1 << 30, NULL, AT(optimizer.linear_base),
-     "batch for which learning_rate is meant"},
+     "batch for which learning_rate is meant", "optimizer.linear_scaling"},
     {0},
 };
 
@@ -222,16 +231,18 @@ static const struct dpb_option eval_rows[] = {
     {"every_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(eval.every_epochs),
      "instead of eval.every: evaluate each time so much of the training set has passed; 0: never"},
     {"batches", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, AT(eval.batches),
-     "evaluate on the test set's first so many batches (run.batch) alone; 0: on all of it"},
+     "evaluate on the test set's first so many batches (run.batch) alone; 0: on all of it",
+     "eval.every or eval.every_epochs or eval.final"},
     {"final", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.final), "evaluate after the last step"},
     {"target", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(eval.target),
      "accuracy, as a share, at which the run ends; 0: none"},
     {"target_loss", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(eval.target_loss),
      "instead of eval.target: loss of the test set at which the run ends; 0: none"},
     {"criterion", DPB_OPT_CHOICE, NULL, "last", 0, 0, criteria, AT(eval.criterion),
-     "compared with the target: the last evaluation, or the median of the last 5"},
+     "compared with the target: the last evaluation, or the median of the last 5",
+     "eval.target or eval.target_loss"},
     {"require_target", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.require_target),
-     "a run that ends without the target exits with 4"},
+     "a run that ends without the target exits with 4", "eval.target or eval.target_loss"},
     {0},
 };
 
@@ -240,23 +251,26 @@ static const struct dpb_option checkpoint_rows[] = {
      "safetensors file to begin with"},
     {"resume", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(checkpoint.resume),
      "continue the training of the loaded file (optimizer's state, step, position in the data); "
-     "no: take its weights and statistics, and begin anew"},
+     "no: take its weights and statistics, and begin anew",
+     "checkpoint.load"},
     {"partial", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(checkpoint.partial),
      "continue without the strategy's state that this run cannot keep, as with another number of "
-     "workers, and say which it is"},
+     "workers, and say which it is",
+     "checkpoint.load"},
     {"save", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.save),
      "safetensors file for the training after the last step"},
     {"layout", DPB_OPT_STRING, NULL, "dpbench", 0, 0, NULL, AT(checkpoint.layout),
      "names and dimensions of tensors in saved files: dpbench, or as others publish the model "
-     "(gpt2 of the gpt models)"},
+     "(gpt2 of the gpt models)",
+     "checkpoint.save"},
     {"at", DPB_OPT_STRING, "steps", "", 0, 0, NULL, AT(checkpoint.at),
-     "save after these steps, too, as in 100,200; the file's name gets the step"},
+     "save after these steps, too, as in 100,200; the file's name gets the step",
+     "checkpoint.save or checkpoint.place = peer"},
     {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(checkpoint.every),
-     "save every so many steps, too; 0: never"},
+     "save every so many steps, too; 0: never", "checkpoint.save or checkpoint.place = peer"},
     {"place", DPB_OPT_CHOICE, NULL, "file", 0, 0, keepers, AT(checkpoint.place),
      "where checkpoints of checkpoint.at and checkpoint.every are: files, or memory of the "
-     "launcher "
-     "for run.restart"},
+     "launcher for run.restart"},
     {0},
 };
 
@@ -318,26 +332,12 @@ const struct dpb_option *dpb_settings_rows(const char *section)
     return NULL;
 }
 
-const char *dpb_optimizer_owners(const char *key)
-{
-    static const char *const owners[][2] = {{"momentum", "sgd, rmsprop, lars"},
-                                            {"nesterov", "sgd"},
-                                            {"decoupled_decay", "adam, adamw, lamb"},
-                                            {"beta1", "adam, adamw, lamb"},
-                                            {"beta2", "adam, adamw, lamb"},
-                                            {"epsilon", "adagrad, adam, adamw, rmsprop, lamb"},
-                                            {"rms_decay", "rmsprop"},
-                                            {"trust", "lars"}};
-    for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
-        if (strcmp(owners[i][0], key) == 0)
-            return owners[i][1];
-    return NULL;
-}
-
 bool dpb_optimizer_has(const char *name, const char *key)
 {
-    const char *owners = dpb_optimizer_owners(key);
-    return !owners || dpb_text_lists(owners, ", ", name, strlen(name));
+    static const char mark[] = "optimizer.name = ";
+    const struct dpb_option *row = dpb_options_find(optimizer_rows, key);
+    return !row || !row->needs || !dpb_begins_with(row->needs, mark) ||
+           dpb_text_lists(row->needs + sizeof mark - 1, ", ", name, strlen(name));
 }
 
 dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config)

@@ -161,8 +161,7 @@ static inline bool dpb_saves(const struct dpb_settings *settings)
 
 extern const char *const dpb_collective_names[]; /* by dpb_collective; ended by NULL */
 extern const char *const dpb_optimizer_names[];  /* by kind; ended by NULL */
-/* The update rules that have optimizer.KEY, as "sgd, lars"; NULL: all. */
-const char *dpb_optimizer_owners(const char *key);
+/* Whether the update rule has optimizer.KEY. */
 bool dpb_optimizer_has(const char *name, const char *key);
 /* Gives settings that were not given the values that optimizer.name implies, as "derived". */
 dpb_status dpb_settings_derive(const struct dpb_settings *settings, struct dpb_config *config);

@@ -19,11 +19,13 @@
  * schedule that needs the training's length is left out; nothing trains here. */
 static dpb_status settle_length(struct dpb_config *config)
 {
+    static const char *const of_schedule[] = {"schedule", "decay_power", "end_rate"};
     const struct dpb_setting *schedule = dpb_config_get(config, "optimizer", "schedule");
     bool given = false;
     if (schedule &&
         (strcmp(schedule->value, "cosine") == 0 || strcmp(schedule->value, "polynomial") == 0))
-        dpb_config_remove(config, "optimizer", "schedule");
+        for (size_t i = 0; i < sizeof of_schedule / sizeof *of_schedule; i++)
+            dpb_config_remove(config, "optimizer", of_schedule[i]);
     for (size_t i = 0; dpb_run_lengths[i]; i++) {
         const struct dpb_setting *setting = dpb_config_get(config, "run", dpb_run_lengths[i]);
         if (setting && strcmp(setting->origin, DPB_COMMAND_LINE) == 0)

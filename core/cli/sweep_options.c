@@ -7,7 +7,7 @@
 #include "base/settings.h"
 
 /* clang-format off */
-#define AT(field) offsetof(struct dpb_sweep_options, field)
+#define AT(field) .offset = offsetof(struct dpb_sweep_options, field)
 #define ROWS_OF_BOTH                                                                               \
     {"retry_budget", DPB_OPT_TIME, "s", NULL, 0, 1e15, NULL, AT(retry_budget_ns),                  \
      "how long repeats of disturbed runs may take in all; by default as long as the other runs"},  \

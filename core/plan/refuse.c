@@ -12,6 +12,7 @@
 #include "optim/schedule.h"
 #include "plan/estimate.h"
 #include "plan/refuse_plugins.h"
+#include "plan/unused.h"
 
 enum { MAX_BUCKETS = 1 << 20 };
 
@@ -80,23 +81,12 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
     const int kind = optimizer->kind;
-    const char *name = dpb_optimizer_names[kind];
-    for (const struct dpb_option *row = dpb_settings_rows("optimizer"); row->name; row++) {
-        const bool is_off = row->type == DPB_OPT_BOOL &&
-                            !*(const bool *)((const char *)&experiment->settings + row->offset);
-        if (given(experiment, "optimizer", row->name) && !is_off &&
-            !dpb_optimizer_has(name, row->name))
-            return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", row->name,
-                                   "optimizer.%s belongs to optimizer %s, not to '%s'; leave it "
-                                   "out, or take another optimizer.name",
-                                   row->name, dpb_optimizer_owners(row->name), name);
-    }
     if ((kind == DPB_ADAMW || kind == DPB_LAMB) && !optimizer->decoupled_decay)
         return dpb_config_fail(
             experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
             "optimizer.decoupled_decay = no beside optimizer.name = %s, which decouples it; leave "
             "it out, or take optimizer.name = adam",
-            name);
+            dpb_optimizer_names[kind]);
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
                                "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "
@@ -110,11 +100,6 @@ static dpb_status check_schedule(const struct dpb_experiment *experiment)
     const struct dpb_run_settings *run = &experiment->settings.run;
     const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
     struct dpb_schedule schedule;
-    if (given(experiment, "optimizer", "rates") &&
-        experiment->settings.optimizer.schedule != DPB_PIECEWISE)
-        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "rates",
-                               "optimizer.rates belongs to optimizer.schedule = piecewise; leave "
-                               "it out, or say so");
     if (!dpb_mode_has_steps(run->mode))
         return DPB_OK;
     return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch, 1, is_known,
@@ -184,12 +169,8 @@ static dpb_status check_place(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
+static dpb_status check_scaled(const struct dpb_experiment *experiment)
 {
-    if (given(experiment, "run", "loss_scale") &&
-        experiment->settings.run.precision != DPB_PRECISION_FP16)
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "loss_scale",
-                               "run.loss_scale is for run.precision = fp16; leave it out");
     if (experiment->settings.comm.gradient == DPB_FP16 + 1 &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "gradient",
@@ -217,9 +198,6 @@ static dpb_status check_trace(const struct dpb_experiment *experiment)
             experiment->config, DPB_UNSUPPORTED, "run", "trace",
             "run.trace needs the steps of a training, and `%s` has none; leave it out",
             dpb_config_origin(experiment->config, "run", "mode"));
-    if (!run->trace[0] && given(experiment, "run", "trace_steps"))
-        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace_steps",
-                               "run.trace_steps without run.trace: give the trace's file");
     return DPB_OK;
 }
 
@@ -255,7 +233,6 @@ static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
                                settings->checkpoint.layout, settings->model.name,
                                model->layout ? " or " : "",
                                model->layout ? model->layout->name : "");
-    const char *key = settings->checkpoint.at[0] ? "at" : layout ? "layout" : "every";
     const bool in_files = settings->checkpoint.place == DPB_CHECKPOINT_FILE;
     const bool has_points = settings->checkpoint.at[0] || settings->checkpoint.every;
     if (!in_files && (!has_points || settings->run.restart == 0))
@@ -263,11 +240,6 @@ static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
             experiment->config, DPB_USAGE, "checkpoint", "place",
             "checkpoint.place = peer keeps checkpoints for run.restart while the "
             "job lives; give run.restart and checkpoint.every, or leave it out");
-    if (!settings->checkpoint.save[0] && ((in_files && has_points) || layout))
-        return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", key,
-                               "checkpoint.%s without checkpoint.save: give the file that the "
-                               "checkpoints are named after",
-                               key);
     if (!dpb_snapshot_path(settings->checkpoint.save, UINT64_MAX, path, sizeof path))
         return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", "save",
                                "checkpoint.save: the path is too long");
@@ -284,9 +256,6 @@ static dpb_status check_target(const struct dpb_experiment *experiment)
         return dpb_config_fail(experiment->config, DPB_USAGE, "eval", key,
                                "eval.%s is looked at after each evaluation: give eval.every, too",
                                key);
-    if (!key && settings->eval.require_target)
-        return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "require_target",
-                               "eval.require_target without eval.target: give one");
     return DPB_OK;
 }
 
@@ -330,10 +299,10 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_one_of,       check_length,        check_optimizer, check_schedule,
-        check_forward_mode, dpb_refuse_strategy, check_image,     check_checkpoint,
-        check_target,       check_profile,       check_mode,      check_place,
-        check_loss_scale,   check_trace,         check_monitor,   check_learners};
+        dpb_unused_by_needs, check_one_of,        check_length, check_optimizer,  check_schedule,
+        check_forward_mode,  dpb_refuse_strategy, check_image,  check_checkpoint, check_target,
+        check_profile,       check_mode,          check_place,  check_scaled,     check_trace,
+        check_monitor,       check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -11,6 +11,7 @@
 #include "plan/contract.h"
 #include "plan/estimate.h"
 #include "plan/host.h"
+#include "plan/unused.h"
 #include "plugin/plugins.h"
 #include "world/pmix.h"
 #include "world/world.h"
@@ -41,31 +42,37 @@ static bool has_option(const struct dpb_plugin *plugin, const void *key)
     return dpb_options_find(plugin->options, key) != NULL;
 }
 
-/* " topk (comm.codec)": the plugins of a section with this option, and the setting that chooses
- * one. */
-static dpb_status name_owners(const char *section, const char *key, char owners[NAMES])
+/* " topk (comm.codec)": the plugins of the setting's section with this option, and the setting that
+ * chooses one; whether the command line chose another than a file. */
+static dpb_status name_owners(const struct dpb_config *config, const struct dpb_setting *setting,
+                              char owners[NAMES], bool *turned_off)
 {
+    const char *section = setting->section, *key = setting->key;
     struct dpb_text text = dpb_text_in(owners, NAMES);
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         char names[NAMES];
         if (!(dpb_plugin_kinds_in(section) & (1u << kind)))
             continue;
         DPB_TRY(list_plugins(1u << kind, has_option, key, names));
-        if (names[0] != '\0')
-            dpb_text_item(&text, ",", "%s (%s.%s)", names, section, dpb_plugin_place[kind].key);
+        if (names[0] == '\0')
+            continue;
+        dpb_text_item(&text, ",", "%s (%s.%s)", names, section, dpb_plugin_place[kind].key);
+        const struct dpb_setting *by = dpb_config_get(config, section, dpb_plugin_place[kind].key);
+        *turned_off |= by && by->from != DPB_FROM_AXIS && dpb_turned_off(setting, by);
     }
     return DPB_OK;
 }
 
+/* True in `drops`: the command line chose another plugin than the file, which has the option. */
 static dpb_status check_owner(const struct dpb_experiment *experiment,
-                              const struct dpb_setting *setting)
+                              const struct dpb_setting *setting, bool *drops)
 {
     char owners[NAMES];
     for (size_t t = 0; t < experiment->n_tables; t++)
         if (strcmp(experiment->tables[t].section, setting->section) == 0 &&
             dpb_options_find(experiment->tables[t].rows, setting->key))
             return DPB_OK;
-    DPB_TRY(name_owners(setting->section, setting->key, owners));
+    DPB_TRY(name_owners(experiment->config, setting, owners, drops));
     if (owners[0] == '\0')
         return DPB_OK;
     char here[NAMES];
@@ -75,14 +82,23 @@ static dpb_status check_owner(const struct dpb_experiment *experiment,
             strcmp(dpb_plugin_place[kind].section, setting->section) == 0)
             dpb_text_item(&text, " and", " %s '%s'", dpb_plugin_kind_name[kind],
                           experiment->plugins[kind]->name);
+    if (*drops)
+        return dpb_unused(setting, true, ": %s has no such option; it is one of%s", here + 1,
+                          owners);
     return dpb_fail(DPB_USAGE, "%s: unknown option '%s' for%s; it is an option of%s",
                     setting->origin, setting->key, here, owners);
 }
 
-dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment)
+dpb_status dpb_refuse_unknown(struct dpb_experiment *experiment)
 {
-    for (size_t i = 0; i < experiment->config->n_settings; i++)
-        DPB_TRY(check_owner(experiment, &experiment->config->settings[i]));
+    struct dpb_config *config = experiment->config;
+    for (size_t i = config->n_settings; i-- > 0;) {
+        const struct dpb_setting *setting = &config->settings[i];
+        bool drops = false;
+        DPB_TRY(check_owner(experiment, setting, &drops));
+        if (drops)
+            dpb_config_remove(config, setting->section, setting->key);
+    }
     return DPB_OK;
 }
 
@@ -223,13 +239,8 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
     const struct dpb_setting *back = dpb_config_get(experiment->config, "comm", "codec_back");
     const struct dpb_codec *codec = dpb_experiment_codec(experiment);
     bool coded = false;
-    if (!back || !dpb_parse_bool(back->value, &coded) || !coded)
+    if (!codec || !back || !dpb_parse_bool(back->value, &coded) || !coded)
         return DPB_OK;
-    if (!codec)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.codec_back = %s without a codec; give comm.codec, or leave "
-                        "comm.codec_back out",
-                        back->origin, back->value);
     const uint32_t apart = server_apart(experiment);
     if (apart != UINT32_MAX)
         return dpb_fail(

@@ -7,8 +7,9 @@
 
 #include "plan/plan.h"
 
-/* Before options are parsed: refuses options that only other plugins have. */
-dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment);
+/* Before options are parsed: refuses options that only other plugins have. Takes out, with a
+ * warning, those of a file's plugin in whose place the command line chose another. */
+dpb_status dpb_refuse_unknown(struct dpb_experiment *experiment);
 /* Refuses by the strategy, without its plan. */
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment);
 /* Refuses by the strategy's contract: before the run, and again by the contract of its plan. */

@@ -41,7 +41,7 @@ static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_format", DPB_OPT_CHOICE, NULL, "e4m3", 0, 0, names,
      offsetof(struct fp8_options, format),
-     "e4m3: 3 bits of mantissa, a range of 2^18; e5m2: 2 bits, and a range of 2^32"},
+     "e4m3: 3 bits of mantissa, a range of 2^18; e5m2: 2 bits, and a range of 2^32", NULL},
     {0}};
 
 static const struct format *format_of(const void *options)

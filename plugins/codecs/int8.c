@@ -23,7 +23,8 @@ static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_rounding", DPB_OPT_CHOICE, NULL, "nearest", 0, 0, roundings,
-     offsetof(struct int8_options, rounding), "to the nearest integer, or stochastic and unbiased"},
+     offsetof(struct int8_options, rounding), "to the nearest integer, or stochastic and unbiased",
+     NULL},
     {0}};
 
 static uint64_t int8_bound(const void *options, uint64_t n)

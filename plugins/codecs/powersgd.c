@@ -34,7 +34,7 @@ static const struct dpb_host *host;
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_rank", DPB_OPT_INT, NULL, "2", 1, 1024, NULL, offsetof(struct powersgd_options, rank),
-     "r: columns of the two factors that stand for a matrix"},
+     "r: columns of the two factors that stand for a matrix", NULL},
     {0}};
 
 /* ---- the rows of a matrix ------------------------------------------------------------------- */

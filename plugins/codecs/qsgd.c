@@ -29,7 +29,7 @@ struct qsgd_options {
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_levels", DPB_OPT_INT, NULL, "7", 2, 127, NULL, offsetof(struct qsgd_options, levels),
-     "s: levels of each sign, in 4 bits up to 7, else in 8"},
+     "s: levels of each sign, in 4 bits up to 7, else in 8", NULL},
     {0}};
 
 static int32_t levels_of(const void *options)

@@ -29,7 +29,7 @@ static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_threshold", DPB_OPT_REAL, NULL, "0.001", 0, 1e9, NULL,
      offsetof(struct threshold_options, threshold),
-     "elements at or beyond +-this are sent as +-this; 0: all, as they are"},
+     "elements at or beyond +-this are sent as +-this; 0: all, as they are", NULL},
     {0}};
 
 static float threshold_of(const void *options)

@@ -33,14 +33,15 @@ static const struct dpb_host *host;
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_ratio", DPB_OPT_REAL, NULL, "0.01", 1e-9, 1, NULL, offsetof(struct topk_options, ratio),
-     "part of the elements that is sent"},
+     "part of the elements that is sent", NULL},
     {"codec_momentum", DPB_OPT_REAL, NULL, "0", 0, 0.9999, NULL,
      offsetof(struct topk_options, momentum),
      "momentum correction: each worker has a velocity, and sends of its sum; the optimizer has no "
-     "momentum"},
+     "momentum",
+     NULL},
     {"codec_warmup_steps", DPB_OPT_INT, "steps", "0", 0, 1e12, NULL,
      offsetof(struct topk_options, warmup_steps),
-     "steps of the codec in which the part that is sent falls to codec_ratio"},
+     "steps of the codec in which the part that is sent falls to codec_ratio", NULL},
     {0}};
 
 /* The part that is sent only falls. */

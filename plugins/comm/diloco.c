@@ -26,15 +26,15 @@
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "64", 1, 4096, NULL, DPB_AVERAGING_AT(period),
-     DPB_AVERAGING_PERIOD},
+     DPB_AVERAGING_PERIOD, NULL},
     {"outer_rate", DPB_OPT_REAL, NULL, "0.7", 1e-6, 10, NULL, DPB_AVERAGING_AT(outer_rate),
-     "of the outer optimizer, on the difference that a meeting finds"},
+     "of the outer optimizer, on the difference that a meeting finds", NULL},
     {"outer_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, DPB_AVERAGING_AT(outer_momentum),
-     "of the outer optimizer, Nesterov's"},
+     "of the outer optimizer, Nesterov's", NULL},
     {"outer_late", DPB_OPT_INT, "meetings", "0", 0, 1, NULL, DPB_AVERAGING_AT(outer_late),
-     "1: a meeting takes the differences of the one before, which were exchanged in between"},
+     "1: a meeting takes the differences of the one before, which were exchanged in between", NULL},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(average_state),
-     DPB_AVERAGING_STATE},
+     DPB_AVERAGING_STATE, NULL},
     {0}};
 
 static void move(const struct dpb_averaging_meeting *m)

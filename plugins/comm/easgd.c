@@ -16,12 +16,12 @@
  */
 #include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL,
-                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
-                                                {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL,
-                                                 DPB_AVERAGING_AT(alpha),
-                                                 DPB_AVERAGING_ALPHA "0.9 / workers"},
-                                                {0}};
+static const struct dpb_option option_rows[] = {
+    {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, DPB_AVERAGING_AT(period),
+     DPB_AVERAGING_PERIOD, NULL},
+    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, DPB_AVERAGING_AT(alpha),
+     DPB_AVERAGING_ALPHA "0.9 / workers", NULL},
+    {0}};
 
 static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {

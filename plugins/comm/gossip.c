@@ -24,12 +24,13 @@ static const char *const matchings[] = {"ring", "random", NULL};
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, DPB_AVERAGING_AT(period),
-     DPB_AVERAGING_PERIOD},
+     DPB_AVERAGING_PERIOD, NULL},
     {"matching", DPB_OPT_CHOICE, NULL, "ring", 0, 0, matchings, DPB_AVERAGING_AT(matching),
-     "partners: neighbours in a circle that turns, or at random"},
+     "partners: neighbours in a circle that turns, or at random", NULL},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(average_state),
-     DPB_AVERAGING_STATE},
-    {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, DPB_AVERAGING_AT(seed), "of random partners"},
+     DPB_AVERAGING_STATE, NULL},
+    {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, DPB_AVERAGING_AT(seed), "of random partners",
+     "comm.matching = random"},
     {0}};
 
 /* ---- partners ------------------------------------------------------------------------------ */

@@ -17,12 +17,12 @@
  */
 #include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL,
-                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
-                                                {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0,
-                                                 NULL, DPB_AVERAGING_AT(average_state),
-                                                 DPB_AVERAGING_STATE},
-                                                {0}};
+static const struct dpb_option option_rows[] = {
+    {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, DPB_AVERAGING_AT(period),
+     DPB_AVERAGING_PERIOD, NULL},
+    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(average_state),
+     DPB_AVERAGING_STATE, NULL},
+    {0}};
 
 static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {

@@ -57,7 +57,8 @@ static const char *const shards_choices[] = {"all", "one", NULL};
 static const struct dpb_option options[] = {
     {"shards", DPB_OPT_CHOICE, NULL, "all", 0, 0, shards_choices,
      offsetof(struct ps_options, shards),
-     "where the variables are: in even parts on the devices of all workers, or on worker 0's"},
+     "where the variables are: in even parts on the devices of all workers, or on worker 0's",
+     NULL},
     {0}};
 
 /* ---- shares -------------------------------------------------------------------------------- */

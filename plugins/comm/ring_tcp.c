@@ -24,9 +24,9 @@ struct ring_tcp_options {
 };
 
 static const struct dpb_option options[] = {
-    DPB_RING_OPTION_ROWS(struct ring_tcp_options),
+    DPB_RING_OPTION_ROWS(struct ring_tcp_options, NULL),
     DPB_SHARD_ALL_OPTION_ROW(struct ring_tcp_options, ring.shard),
-    DPB_TCP_OPTION_ROWS(struct ring_tcp_options),
+    DPB_TCP_OPTION_ROWS(struct ring_tcp_options, NULL),
     {0}};
 
 static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args *args, void **comm)

@@ -26,13 +26,14 @@ struct ring_verbs_options {
 };
 
 static const struct dpb_option options[] = {
-    DPB_RING_OPTION_ROWS(struct ring_verbs_options),
+    DPB_RING_OPTION_ROWS(struct ring_verbs_options, NULL),
     DPB_SHARD_SLOTS_OPTION_ROW(struct ring_verbs_options, ring.shard),
-    VERBS_OPTION_ROWS(struct ring_verbs_options),
+    VERBS_OPTION_ROWS(struct ring_verbs_options, NULL),
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
      offsetof(struct ring_verbs_options, verbs.interface),
      "network interface of the device: name, address or network as 10.9.0.0/24; a list as for "
-     "comm.device; empty: any"},
+     "comm.device; empty: any",
+     NULL},
     {0}};
 
 static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_args *args,

@@ -25,17 +25,19 @@
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, DPB_AVERAGING_AT(period),
-     DPB_AVERAGING_PERIOD},
+     DPB_AVERAGING_PERIOD, NULL},
     {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, DPB_AVERAGING_AT(alpha),
-     DPB_AVERAGING_ALPHA "1 / workers, with comm.local_centers 1 / run.learners"},
+     DPB_AVERAGING_ALPHA "1 / workers, with comm.local_centers 1 / run.learners", NULL},
     {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, DPB_AVERAGING_AT(local_centers),
-     "learners of a place meet a centre of their own; these centres meet z"},
+     "learners of a place meet a centre of their own; these centres meet z", NULL},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,
-     DPB_AVERAGING_AT(momentum_on_center), "z has momentum"},
+     DPB_AVERAGING_AT(momentum_on_center), "z has momentum", NULL},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL,
-     DPB_AVERAGING_AT(center_momentum), "of z, with comm.momentum_on_center"},
+     DPB_AVERAGING_AT(center_momentum), "of z, with comm.momentum_on_center",
+     "comm.momentum_on_center"},
     {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.49, NULL, DPB_AVERAGING_AT(restart),
-     "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
+     "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never",
+     NULL},
     {0}};
 
 static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)

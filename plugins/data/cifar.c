@@ -87,11 +87,12 @@ static const char *const augments[] = {"none", "crop_flip", NULL};
 
 static const struct dpb_option option_table[] = {
     {"path", DPB_OPT_STRING, "directory", "", 0, 0, NULL, offsetof(struct options, path),
-     "Directory with the files of the binary version, which end in .bin."},
+     "Directory with the files of the binary version, which end in .bin.", NULL},
     {"augment", DPB_OPT_CHOICE, NULL, "none", 0, 0, augments, offsetof(struct options, augment),
      "Of training samples; crop_flip: 4 pixels of the mean colour added at each side, a random "
-     "window of 32 x 32 out of that, mirrored half of the time."},
-    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL}};
+     "window of 32 x 32 out of that, mirrored half of the time.",
+     NULL},
+    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 

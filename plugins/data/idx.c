@@ -36,8 +36,9 @@ struct options {
 static const struct dpb_option option_table[] = {
     {"path", DPB_OPT_STRING, "directory", DEFAULT_PATH, 0, 0, NULL, offsetof(struct options, path),
      "Directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with .gz or without, and "
-     "with '-idx' or '.idx'."},
-    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL}};
+     "with '-idx' or '.idx'.",
+     NULL},
+    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 

@@ -43,15 +43,17 @@ static const char *const types[] = {"uint8", "fp32", NULL};
 
 static const struct dpb_option option_table[] = {
     {"samples", DPB_OPT_INT, "samples", "50000", 1, 1 << 30, NULL,
-     offsetof(struct options, samples), "Samples of the training set: the length of an epoch."},
+     offsetof(struct options, samples), "Samples of the training set: the length of an epoch.",
+     NULL},
     {"test_samples", DPB_OPT_INT, "samples", "10000", 0, 1 << 30, NULL,
-     offsetof(struct options, test_samples), "Samples of the test set."},
+     offsetof(struct options, test_samples), "Samples of the test set.", NULL},
     {"distinct", DPB_OPT_INT, "samples", "0", 0, 1 << 30, NULL, offsetof(struct options, distinct),
      "Different samples of each set that are kept in memory, the rest repeats them; 0: as many as "
-     "16 MiB (training) and 8 MiB (test) hold."},
+     "16 MiB (training) and 8 MiB (test) hold.",
+     NULL},
     {"type", DPB_OPT_CHOICE, NULL, "uint8", 0, 0, types, offsetof(struct options, type),
-     "Type of an element in memory; both are normalised by the device."},
-    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
+     "Type of an element in memory; both are normalised by the device.", NULL},
+    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 

@@ -38,17 +38,19 @@ static const char *const types[] = {"bytes", "uint16", "llmc", NULL};
 
 static const struct dpb_option option_table[] = {
     {"path", DPB_OPT_STRING, "file", "", 0, 0, NULL, offsetof(struct options, path),
-     "A file, or a directory all of whose files are read in the order of their names."},
+     "A file, or a directory all of whose files are read in the order of their names.", NULL},
     {"test_path", DPB_OPT_STRING, "file", "", 0, 0, NULL, offsetof(struct options, test_path),
-     "The test set's; empty: the last tenth of the windows of data.path."},
+     "The test set's; empty: the last tenth of the windows of data.path.", NULL},
     {"type", DPB_OPT_CHOICE, NULL, "bytes", 0, 0, types, offsetof(struct options, type),
      "bytes: each byte is a token, of 256; uint16: nothing but ids (nanoGPT); llmc: with llm.c's "
-     "header."},
+     "header.",
+     NULL},
     {"length", DPB_OPT_INT, "tokens", "0", 0, 1 << 20, NULL, offsetof(struct options, length),
-     "Tokens of a sample; 0: the model's."},
+     "Tokens of a sample; 0: the model's.", NULL},
     {"vocabulary", DPB_OPT_INT, "ids", "50257", 2, 1 << 24, NULL,
-     offsetof(struct options, vocabulary), "Ids are below it; of bytes it is 256."},
-    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL}};
+     offsetof(struct options, vocabulary), "Ids are below it; of bytes it is 256.",
+     "data.type = uint16, llmc"},
+    {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@ struct options {
 
 static const struct dpb_option option_table[] = {
     {"file", DPB_OPT_STRING, "file", "", 0, 0, NULL, offsetof(struct options, file),
-     "The profile: a file of `dpbench profile`, or the name of one that came with dpbench."},
+     "The profile: a file of `dpbench profile`, or the name of one that came with dpbench.", NULL},
     {0}};
 
 /* A sample is two numbers, one a class: nobody reads it. */

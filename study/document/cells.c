@@ -13,8 +13,8 @@
 static json_t *typed(const char *section, const char *key, const json_t *value)
 {
     const struct dpb_option *row = dpb_options_find(dpb_settings_rows(section), key);
-    const struct dpb_setting setting = {(char *)section, (char *)key,
-                                        (char *)json_string_value(value), NULL, false};
+    const struct dpb_setting setting = {
+        .section = (char *)section, .key = (char *)key, .value = (char *)json_string_value(value)};
     json_t *made;
     if (row && setting.value && dpb_option_value(row, &setting, &made) == DPB_OK)
         return made;

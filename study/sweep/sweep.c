@@ -336,6 +336,14 @@ static dpb_status set(struct dpb_config *config, const char *section, const char
     return dpb_config_set(config, section, key, value, origin);
 }
 
+static dpb_status set_axis(const struct dpb_sweep_axis *axis, const char *value,
+                           struct dpb_config *config)
+{
+    DPB_TRY(set(config, axis->section, axis->key, value, axis->origin));
+    dpb_config_mark(config, axis->section, axis->key, DPB_FROM_AXIS);
+    return DPB_OK;
+}
+
 /* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and its times are not
  * used: steps of a warm-up would train, too. Then the timing jobs need no evaluation. */
 static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
@@ -346,6 +354,7 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     dpb_config_remove(config, "eval", "every");
     if (!job->accuracy) {
         dpb_config_remove(config, "eval", "final");
+        dpb_config_remove(config, "eval", "batches");
         return DPB_OK;
     }
     char steps[32];
@@ -366,12 +375,10 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
         status = dpb_sweep_leave_to_others(sweep, &sweep->axes[i],
                                            dpb_sweep_value(sweep, job->cell, i), result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
-        status = set(result, sweep->axes[i].section, sweep->axes[i].key,
-                     dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);
+        status = set_axis(&sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
     const struct dpb_sweep_axis *by_repeat = &sweep->replicates;
     if (status == DPB_OK && by_repeat->n_values > 0)
-        status = set(result, by_repeat->section, by_repeat->key,
-                     by_repeat->values[job->repeat % by_repeat->n_values], by_repeat->origin);
+        status = set_axis(by_repeat, by_repeat->values[job->repeat % by_repeat->n_values], result);
     /* A run that misses is a part of its row; the sweep as a whole answers for it. */
     if (status == DPB_OK && target_of(result))
         dpb_config_remove(result, "eval", "require_target");

@@ -140,7 +140,10 @@ dpb_status dpb_sweep_read_value(const void *context, const char *name, const cha
     const struct dpb_sweep *sweep = context;
     const struct dpb_sweep_axis *axis = dpb_sweep_axis_of(sweep, section, key);
     const struct dpb_setting *given = dpb_config_get(sweep->base, section, key);
-    struct dpb_setting setting = {(char *)section, (char *)key, (char *)text, (char *)name, false};
+    struct dpb_setting setting = {.section = (char *)section,
+                                  .key = (char *)key,
+                                  .value = (char *)text,
+                                  .origin = (char *)name};
     if (text)
         DPB_TRY(check_plugin(sweep, &setting));
     else if (axis)
@@ -156,8 +159,8 @@ dpb_status dpb_sweep_read_value(const void *context, const char *name, const cha
 static dpb_status read_axis(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
                             size_t i, json_t **value)
 {
-    const struct dpb_setting setting = {axis->section, axis->key, axis->values[i], axis->origin,
-                                        false};
+    const struct dpb_setting setting = {axis->section, axis->key, axis->values[i],
+                                        axis->origin,  false,     DPB_FROM_AXIS};
     return read_setting(sweep, &setting, value);
 }
 

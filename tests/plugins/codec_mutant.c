@@ -29,12 +29,13 @@ struct options {
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
     {"codec_mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes,
-     offsetof(struct options, mistake), "which"},
+     offsetof(struct options, mistake), "which", NULL},
     {"codec_from", DPB_OPT_INT, "step", "0", 0, 1e9, NULL, offsetof(struct options, from),
-     "first step since the weights were loaded"},
+     "first step since the weights were loaded", NULL},
     {"codec_until", DPB_OPT_INT, "step", "1000000000", 0, 1e9, NULL,
-     offsetof(struct options, until), "first step without it"},
-    {"codec_rank", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, rank), "whose"},
+     offsetof(struct options, until), "first step without it", NULL},
+    {"codec_rank", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, rank), "whose",
+     NULL},
     {0}};
 
 static const struct dpb_host *host;

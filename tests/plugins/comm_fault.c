@@ -41,11 +41,11 @@ struct options {
 static const struct dpb_option option_rows[] = {
     FAULT_ROWS(struct options, fault, hooks),
     {"inner", DPB_OPT_CHOICE, NULL, "shm", 0, 0, inner_names, offsetof(struct options, inner),
-     "the strategy that does the work"},
+     "the strategy that does the work", NULL},
     {"shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shards, offsetof(struct options, ring.shard),
-     "of shm and ring_tcp"},
-    DPB_RING_OPTION_ROWS(struct options),
-    DPB_TCP_OPTION_ROWS(struct options),
+     "of shm and ring_tcp", NULL},
+    DPB_RING_OPTION_ROWS(struct options, NULL),
+    DPB_TCP_OPTION_ROWS(struct options, NULL),
     {0},
 };
 

@@ -77,12 +77,12 @@ enum { INNER_AT = (sizeof(struct options) + 15) / 16 * 16 };
 
 #define AT(member) offsetof(struct options, member)
 static const struct dpb_option option_rows[] = {
-    {"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations, AT(mutation), "the mistake"},
-    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
+    {"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations, AT(mutation), "the mistake", NULL},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it", NULL},
     {"until", DPB_OPT_INT, "exchange", "1000000000", 0, 1e9, NULL, AT(until),
-     "first exchange without it"},
-    {"mutant_bucket", DPB_OPT_INT, NULL, "1", 0, 1e9, NULL, AT(bucket), "where one is meant"},
-    {"element", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL, AT(element), "of the arena, likewise"},
+     "first exchange without it", NULL},
+    {"mutant_bucket", DPB_OPT_INT, NULL, "1", 0, 1e9, NULL, AT(bucket), "where one is meant", NULL},
+    {"element", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL, AT(element), "of the arena, likewise", NULL},
     {0},
 };
 enum { N_ROWS = sizeof option_rows / sizeof option_rows[0] - 1 };

@@ -243,11 +243,11 @@ static struct dpb_plugin plugin;
 
 static void take_rows(const struct dpb_plugin *real)
 {
-    const struct dpb_option own[] = {
-        {"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations,
-         offsetof(struct options, mutation), "which"},
-        {"from", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(struct options, from), "where"},
-        FAULT_ROWS(struct options, fault, hooks)};
+    const struct dpb_option own[] = {{"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations,
+                                      offsetof(struct options, mutation), "which", NULL},
+                                     {"from", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL,
+                                      offsetof(struct options, from), "where", NULL},
+                                     FAULT_ROWS(struct options, fault, hooks)};
     size_t n = sizeof own / sizeof *own;
     memcpy(rows, own, sizeof own);
     for (const struct dpb_option *row = real->options; row->name && n + 1 < ROWS; row++) {

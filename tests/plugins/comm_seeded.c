@@ -30,10 +30,13 @@ enum { INNER_AT = (sizeof(struct options) + 15) / 16 * 16 };
 
 #define AT(member) offsetof(struct options, member)
 static const struct dpb_option option_rows[] = {
-    {"drawn", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, AT(drawn), "seed of the mistake; 0: none"},
-    {"place", DPB_OPT_INT, NULL, "-1", -1, N_PLACES - 1, NULL, AT(place), "-1: drawn"},
-    {"from", DPB_OPT_INT, "exchange", "100", 0, 1e9, NULL, AT(from), "the first that may be wrong"},
-    {"until", DPB_OPT_INT, "exchange", "200", 0, 1e9, NULL, AT(until), "none is from here on"},
+    {"drawn", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, AT(drawn), "seed of the mistake; 0: none",
+     NULL},
+    {"place", DPB_OPT_INT, NULL, "-1", -1, N_PLACES - 1, NULL, AT(place), "-1: drawn", NULL},
+    {"from", DPB_OPT_INT, "exchange", "100", 0, 1e9, NULL, AT(from), "the first that may be wrong",
+     NULL},
+    {"until", DPB_OPT_INT, "exchange", "200", 0, 1e9, NULL, AT(until), "none is from here on",
+     NULL},
     {0}};
 enum { N_ROWS = sizeof option_rows / sizeof option_rows[0] - 1 };
 

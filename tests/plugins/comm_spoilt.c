@@ -48,21 +48,25 @@ struct options {
 #define INNER(member) offsetof(struct options, inner.member)
 #define AT(member) offsetof(struct options, member)
 static const struct dpb_option option_table[] = {
-    {"inner", DPB_OPT_CHOICE, NULL, "local_sgd", 0, 0, inner_names, AT(name), "the strategy"},
-    {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake), "what is wrong"},
-    {"on_host", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(on_host), "arenas, on any device"},
-    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
-    {"until", DPB_OPT_INT, "exchange", "1000000", 0, 1e9, NULL, AT(until), "first without it"},
-    {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
-    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(local_centers), "the strategy's"},
-    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's"},
-    {"outer_rate", DPB_OPT_REAL, NULL, "0.7", 0.01, 10, NULL, INNER(outer_rate), "the strategy's"},
+    {"inner", DPB_OPT_CHOICE, NULL, "local_sgd", 0, 0, inner_names, AT(name), "the strategy", NULL},
+    {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake), "what is wrong", NULL},
+    {"on_host", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(on_host), "arenas, on any device", NULL},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it", NULL},
+    {"until", DPB_OPT_INT, "exchange", "1000000", 0, 1e9, NULL, AT(until), "first without it",
+     NULL},
+    {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's", NULL},
+    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(local_centers), "the strategy's",
+     NULL},
+    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's",
+     NULL},
+    {"outer_rate", DPB_OPT_REAL, NULL, "0.7", 0.01, 10, NULL, INNER(outer_rate), "the strategy's",
+     NULL},
     {"outer_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(outer_momentum),
-     "the strategy's"},
+     "the strategy's", NULL},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(center_momentum),
-     "the strategy's"},
+     "the strategy's", NULL},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, INNER(momentum_on_center),
-     "the strategy's"},
+     "the strategy's", NULL},
     {0}};
 
 static const struct dpb_host *host;

@@ -22,9 +22,10 @@ struct options {
     bool worker;
 };
 
-#define TIME(name, help)                                                                         \
-    {                                                                                            \
-#name, DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, name##_ns), help \
+#define TIME(name, help)                                                                          \
+    {                                                                                             \
+#name, DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, name##_ns), help, \
+            NULL                                                                                  \
     }
 
 static const struct dpb_option option_table[] = {
@@ -32,9 +33,9 @@ static const struct dpb_option option_table[] = {
     TIME(late_peer, "how long of it a peer is late"),
     TIME(update, "of the optimizer, once a step"),
     {"worker", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, offsetof(struct options, worker),
-     "whether progress does the work, or only looks"},
+     "whether progress does the work, or only looks", NULL},
     {"payload", DPB_OPT_INT, "bytes", "0", 0, 1e12, NULL, offsetof(struct options, payload_bytes),
-     "of a bucket, as if it had been sent"},
+     "of a bucket, as if it had been sent", NULL},
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */

@@ -58,7 +58,7 @@ struct options {
 
 #define AT(member) offsetof(struct options, member)
 static const struct dpb_option option_table[] = {
-    {"kind", DPB_OPT_CHOICE, NULL, "late", 0, 0, kinds, AT(kind), "which strategy"},
+    {"kind", DPB_OPT_CHOICE, NULL, "late", 0, 0, kinds, AT(kind), "which strategy", NULL},
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake),
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
@@ -68,15 +68,16 @@ static const struct dpb_option option_table[] = {
      "all but the steps; unsaid: the contract's "
      "parameter; summed: late, by the sum in place of the mean; vague: the contract allows any "
      "rounding; dropped: async without the last worker, as `applied` says; bookless: "
-     "the plan chooses hooks without books; own: mean by a rule of its own"},
-    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
-    {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
+     "the plan chooses hooks without books; own: mean by a rule of its own",
+     NULL},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it", NULL},
+    {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic", NULL},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
-     "late, periodic, lossy: prove by books"},
+     "late, periodic, lossy: prove by books", NULL},
     {"leads", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(leads),
-     "periodic: workers wait in meetings alone"},
+     "periodic: workers wait in meetings alone", NULL},
     {"half", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(half),
-     "lossy: the books have the residual in bf16, which holds the pattern"},
+     "lossy: the books have the residual in bf16, which holds the pattern", NULL},
     {0}};
 
 struct toy {

@@ -30,9 +30,10 @@ static const struct dpb_option option_table[] = {
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, offsetof(struct options, mistake),
      "lost: the last worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: the residual; silent: no message; long, twice: a message that is too long, or one "
-     "beside another; other: of another length than the first worker's"},
+     "beside another; other: of another length than the first worker's",
+     NULL},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, offsetof(struct options, from),
-     "first exchange with it"},
+     "first exchange with it", NULL},
     {0}};
 
 static int64_t n_exchanges; /* of bucket 0 in this process */

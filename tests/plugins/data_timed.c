@@ -20,18 +20,19 @@ struct options {
 
 static const struct dpb_option option_table[] = {
     {"fetch", DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, fetch_ns),
-     "a batch takes so long"},
+     "a batch takes so long", NULL},
     {"later", DPB_OPT_TIME, "ms", "0", 0, 1e12, NULL, offsetof(struct options, later_ns),
-     "a batch of rank r takes r times as much longer"},
+     "a batch of rank r takes r times as much longer", NULL},
     {"samples", DPB_OPT_INT, NULL, "1000000", 1, 1e9, NULL, offsetof(struct options, samples),
-     "of the training set"},
+     "of the training set", NULL},
     {"test_samples", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, test_samples),
-     "of the test set"},
+     "of the test set", NULL},
     {"fail_at", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, fail_at),
-     "this batch, counted from 1, cannot be read; 0: none"},
-    {"path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, path), "not read"},
+     "this batch, counted from 1, cannot be read; 0: none", NULL},
+    {"path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, path), "not read",
+     NULL},
     {"shelf", DPB_OPT_STRING, "directory", "", 0, 0, NULL, offsetof(struct options, shelf),
-     "not read either"},
+     "not read either", NULL},
     {0}};
 
 struct source {

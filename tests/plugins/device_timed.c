@@ -47,13 +47,14 @@ struct options {
 
 static const char *const late_places[] = {"forward", "backward", NULL};
 
-#define TIME(name, def, help)                                                                    \
-    {                                                                                            \
-#name, DPB_OPT_TIME, "ms", def, 0, 1e12, NULL, offsetof(struct options, name##_ns), help \
+#define TIME(name, def, help)                                                                     \
+    {                                                                                             \
+#name, DPB_OPT_TIME, "ms", def, 0, 1e12, NULL, offsetof(struct options, name##_ns), help, \
+            NULL                                                                                  \
     }
-#define NUMBER(name, def, min, max, help)                                                   \
-    {                                                                                       \
-#name, DPB_OPT_INT, NULL, def, min, max, NULL, offsetof(struct options, name), help \
+#define NUMBER(name, def, min, max, help)                                                         \
+    {                                                                                             \
+#name, DPB_OPT_INT, NULL, def, min, max, NULL, offsetof(struct options, name), help, NULL \
     }
 
 static const struct dpb_option option_table[] = {
@@ -66,13 +67,13 @@ static const struct dpb_option option_table[] = {
     TIME(late, "0", "by how much it is"),
     TIME(jitter, "0", "its forward is longer by up to as much, another time in every step"),
     {"late_in", DPB_OPT_CHOICE, NULL, "forward", 0, 0, late_places,
-     offsetof(struct options, late_in), "the pass in which it is"},
+     offsetof(struct options, late_in), "the pass in which it is", NULL},
     NUMBER(late_layer, "0", 0, 1e6,
            "in backward: the layer before which it is, in backward's order"),
     {"trace", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, trace),
-     "file for the times of the passes; .RANK is appended"},
+     "file for the times of the passes; .RANK is appended", NULL},
     {"gpu", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, gpu),
-     "PCI address that it gives for the GPU that it computes on; empty: the host"},
+     "PCI address that it gives for the GPU that it computes on; empty: the host", NULL},
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */

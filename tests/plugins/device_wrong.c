@@ -20,7 +20,8 @@ struct options {
 static const struct dpb_option option_rows[] = {
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, offsetof(struct options, mistake),
      "a constant loss; a ReLU left out; a sample left out of both passes, or of backward; backward "
-     "stops halfway"},
+     "stops halfway",
+     NULL},
     {0},
 };
 

@@ -44,23 +44,13 @@ struct fault_options {
 };
 
 /* The rows of a table of options; `hooks`: names of the hooks, ended by NULL. */
-#define FAULT_ROWS(STRUCT, MEMBER, hooks)                                                        \
-    {                                                                                            \
-        "fault",                                                                                 \
-        DPB_OPT_CHOICE,                                                                          \
-        NULL,                                                                                    \
-        "none",                                                                                  \
-        0,                                                                                       \
-        0,                                                                                       \
-        fault_names,                                                                             \
-        offsetof(STRUCT, MEMBER.fault),                                                          \
-        "what happens"},                                                                         \
-        {"hook", DPB_OPT_CHOICE, NULL, hooks[0], 0, 0, hooks, offsetof(STRUCT, MEMBER.hook),     \
-         "where"},                                                                               \
-        {"rank", DPB_OPT_INT, NULL, "0", -1, 1e6, NULL, offsetof(STRUCT, MEMBER.rank), "or -1"}, \
-    {                                                                                            \
-        "call", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(STRUCT, MEMBER.call), "when"      \
-    }
+#define FAULT_ROWS(STRUCT, MEMBER, hooks)                                                          \
+    DPB_OPTION_ROW("fault", CHOICE, NULL, "none", 0, 0, fault_names, STRUCT, MEMBER.fault,         \
+                   "what happens", NULL),                                                          \
+        DPB_OPTION_ROW("hook", CHOICE, NULL, hooks[0], 0, 0, hooks, STRUCT, MEMBER.hook, "where",  \
+                       NULL),                                                                      \
+        DPB_OPTION_ROW("rank", INT, NULL, "0", -1, 1e6, NULL, STRUCT, MEMBER.rank, "or -1", NULL), \
+        DPB_OPTION_ROW("call", INT, NULL, "1", 1, 1e9, NULL, STRUCT, MEMBER.call, "when", NULL)
 
 /* No address space beyond what the process has, and nothing free in it. */
 static inline void fault_take_memory(void)

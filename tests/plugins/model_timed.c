@@ -18,9 +18,9 @@ struct options {
 
 static const struct dpb_option option_table[] = {
     {"layers", DPB_OPT_INT, NULL, "4", 2, 1000, NULL, offsetof(struct options, layers),
-     "dense layers; an even number"},
+     "dense layers; an even number", NULL},
     {"parameters", DPB_OPT_INT, NULL, "1024", 32, 1e9, NULL, offsetof(struct options, parameters),
-     "of each layer; a multiple of 32, so that no gap follows a layer"},
+     "of each layer; a multiple of 32, so that no gap follows a layer", NULL},
     {0}};
 
 static void describe(const void *options, struct dpb_model_info *info)

@@ -24,7 +24,15 @@ TEST(test_rerun)
         RUN "run.precision=fp64 comm.name=ps_cpu comm.bucket=512 optimizer.learning_rate=0.1 "
             "run.seed=7 --json --output first.json");
     run(&second, 0, "rerun first.json --json");
-    run(&third, 0, "rerun first.json run.seed=8 --json");
+    /* A document from before beta1 was refused beside sgd. */
+    json_t *old = json_load_file("first.json", 0, NULL);
+    json_object_set_new(json_at(old, "config.optimizer"), "beta1",
+                        json_pack("{s:f, s:s}", "value", 0.8, "origin", "x.ini:3"));
+    assert_int_equal(json_dump_file(old, "old.json", 0), 0);
+    json_decref(old);
+    run(&third, 0, "rerun old.json run.seed=8 --json");
+    expect_part(third.err, "warning: x.ini:3: optimizer.beta1 = 0.8 does nothing: it needs "
+                           "optimizer.name = adam, adamw, lamb (default: 'sgd')");
     assert_true(json_equal(json_at(first.json, "loss"), json_at(second.json, "loss")));
     assert_false(json_equal(json_at(first.json, "loss"), json_at(third.json, "loss")));
     assert_string_equal(json_text_at(first.json, "ranks.0.checksum"),

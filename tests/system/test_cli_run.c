@@ -288,9 +288,12 @@ TEST(test_sweep_over_plugins_with_options)
                                  "steady_limit_s = 0\n[model]\nname = tiny\n"
                                  "[device]\nname = reference\nthreads = 1\n"
                                  "[data]\nsamples = 64\npath = idx\n"
+                                 "[optimizer]\nschedule = step\ndecay_at = 1\n"
                                  "[sweep]\ndata.name = synthetic, idx\nrepeats = 1\n");
     dataset_idx("idx", 32, 8, 28);
-    run(&command, 0, "-c plugins.ini --json");
+    run(&command, 0, "-c plugins.ini optimizer.schedule=constant --json");
+    expect_part(command.err, "warning: plugins.ini:17: optimizer.decay_at = 1 does nothing: ");
+    assert_string_equal(json_text_at(command.json, "runs.1.warnings.0.code"), "unused_setting");
     assert_int_equal(json_number_at(command.json, "runs.0.config.data.samples.value") == 64 ||
                          json_number_at(command.json, "runs.1.config.data.samples.value") == 64,
                      true);
@@ -298,8 +301,13 @@ TEST(test_sweep_over_plugins_with_options)
     run(&command, 2, "check -c plugins.ini data.pth=idx");
     EXPECT_WORDS("dpbench", command.out, "synthetic: refused: command line: unknown option 'pth'",
                  "idx: refused: command line: unknown option 'pth'");
-    run(&command, 2, "check -c plugins.ini data.name=idx"); /* no axis any more */
-    expect_part(command.err, "unknown option 'samples'");
+    /* The command line takes another plugin than the one of the file, which has the option. */
+    sandbox_write("one.ini", "[run]\nsteps = 2\n[model]\nname = tiny\n[data]\nsamples = 64\n");
+    run(&command, 0, "check -c one.ini data.name=idx data.path=idx");
+    expect_part(command.err, "warning: one.ini:6: data.samples = 64 does nothing: data 'idx' has "
+                             "no such option; it is one of synthetic");
+    EXPECT_ERROR(2, "check -c one.ini data.name=idx data.path=idx data.samples=64",
+                 "command line: unknown option 'samples' for data 'idx'");
 }
 
 TEST(test_sweep_with_a_cell_that_fails)

@@ -113,7 +113,7 @@ TEST(test_refusals)
     static const struct {
         const char *settings, *words[3];
     } refusals[] = {
-        {"comm.codec=none", {"comm.codec_back = yes without a codec", NULL}},
+        {"comm.codec=none", {"comm.codec_back = yes does nothing: it needs comm.codec", NULL}},
         {"comm.codec=topk run.workers=2 run.servers=1 comm.hosts=2+1 comm.interface=lo",
          {"server rank 2 is on a machine without workers", "is in no checkpoint", NULL}},
         {"comm.codec=topk comm.codec_feedback=no",

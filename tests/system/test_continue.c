@@ -480,8 +480,10 @@ struct refusal {
 };
 
 static const struct refusal refusals[] = {
-    {"checkpoint.at=3", "command line: checkpoint.at without checkpoint.save", 2},
-    {"checkpoint.every=3", "command line: checkpoint.every without checkpoint.save", 2},
+    {"checkpoint.at=3", "command line: checkpoint.at = 3 does nothing: it needs checkpoint.save",
+     2},
+    {"checkpoint.every=3",
+     "command line: checkpoint.every = 3 does nothing: it needs checkpoint.save", 2},
     {"checkpoint.save=x checkpoint.at=3,2", "'3,2' is not a rising list of steps", 2},
     {"checkpoint.save=x checkpoint.at=-3", "is not a rising list of steps", 2},
     {"checkpoint.save=x checkpoint.at=3,", "is not a rising list of steps", 2},
@@ -500,7 +502,7 @@ static const struct refusal refusals[] = {
      "has taken 6 samples of its epoch, but data 'synthetic' has 4 only", 2},
     {"eval.target=0.5", "eval.target is looked at after each evaluation: give eval.every", 2},
     {"eval.target_loss=0.5", "eval.target_loss is looked at after each evaluation: give", 2},
-    {"eval.require_target=yes", "eval.require_target without eval.target", 2},
+    {"eval.require_target=yes", "eval.require_target = yes does nothing: it needs eval.target", 2},
 };
 
 static void test_refused(void **state)

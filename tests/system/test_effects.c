@@ -63,7 +63,7 @@ static const struct effect effects[] = {
     {"run.steady_windows", GATE, "1", "40", "timing.warmup_steps"},
     {"run.steady_drift", GATE "run.steps=400", "1", "1e-6", "timing.steady"},
     {"run.steady_spread", GATE "run.steps=400", "10", "1e-6", "timing.steady"},
-    {"run.steady_limit_s", GATE, "0.2s", "0", "timing.gated"},
+    {"run.steady_limit_s", STEPS, "0.2s", "0", "timing.gated"},
     {"run.require_steady", GATE "run.steady_spread=1e-6", "no", "yes", EXIT_CODE},
     {"run.precision", STEPS, "fp64", "fp32", "loss"},
     {"run.seed", STEPS, "1", "2", "loss"},

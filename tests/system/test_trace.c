@@ -222,7 +222,8 @@ TEST(test_refused)
     expect_refused("-c x.ini run.trace=none/t.json",
                    "run.trace = none/t.json: none cannot be written to: No such file");
     expect_refused("-c x.ini run.trace=.", "run.trace = . is there and is no regular file");
-    expect_refused("-c x.ini run.trace= run.trace_steps=3", "run.trace_steps without run.trace");
+    expect_refused("-c x.ini run.trace= run.trace_steps=3",
+                   "run.trace_steps = 3 does nothing: it needs run.trace");
     expect_refused("-c x.ini sweep.run.batch=1,2", "x.ini:6: run.trace in a sweep");
     expect_refused("check -c x.ini sweep.run.batch=1,2", "x.ini:6: run.trace in a sweep");
     expect_refused("comm -c x.ini comm.name=shm run.workers=2", "`dpbench comm` has none");

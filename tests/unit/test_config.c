@@ -89,6 +89,9 @@ TEST(test_read)
     assert_setting(config, "run", "steps", "5", 13);
     assert_string_equal(config->settings[0].key, "batch");
     assert_null(dpb_config_get(config, "run", "codec"));
+    assert_int_equal(dpb_config_get(config, "run", "batch")->from, DPB_FROM_FILE);
+    dpb_config_assign(config, "run.batch=7", "command line");
+    assert_int_equal(dpb_config_get(config, "run", "batch")->from, DPB_FROM_COMMAND);
     dpb_config_destroy(NULL);
 }
 
@@ -248,6 +251,7 @@ TEST(test_json_of_a_result)
     assert_string_equal(dpb_config_get(config, "run", "name")->origin, "result.json");
     assert_true(dpb_config_get(config, "run", "timeout_s")->base_units);
     assert_false(dpb_config_get(config, "run", "prove")->base_units);
+    assert_int_equal(dpb_config_get(config, "run", "batch")->from, DPB_FROM_DOCUMENT);
     /* Base units travel on to the workers. */
     json_t *again = own_json(dpb_config_to_json(config));
     assert_int_equal(dpb_config_from_json(back, again, "the job"), DPB_OK);

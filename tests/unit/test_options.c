@@ -27,21 +27,24 @@ static const char *const gradients[] = {"fp32", "bf16", NULL};
 
 #define AT(member) offsetof(struct values, member)
 static const struct dpb_option run_rows[] = {
-    {"batch", DPB_OPT_INT, NULL, "32", 1, 65536, NULL, AT(batch), "Samples a worker takes a step."},
-    {"any", DPB_OPT_INT, NULL, NULL, 0, 0, NULL, AT(any), "Any integer."},
-    {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(prove), "Check every exchange."},
-    {"rate", DPB_OPT_REAL, NULL, "0.5", 0, 1, NULL, AT(rate), "A share."},
-    {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 3600e9, NULL, AT(timeout), "Longest wait."},
-    {"name", DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, AT(name), "Name of the run."},
-    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL}};
+    {"batch", DPB_OPT_INT, NULL, "32", 1, 65536, NULL, AT(batch), "Samples a worker takes a step.",
+     NULL},
+    {"any", DPB_OPT_INT, NULL, NULL, 0, 0, NULL, AT(any), "Any integer.", NULL},
+    {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(prove), "Check every exchange.", NULL},
+    {"rate", DPB_OPT_REAL, NULL, "0.5", 0, 1, NULL, AT(rate), "A share.", NULL},
+    {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 3600e9, NULL, AT(timeout), "Longest wait.", NULL},
+    {"name", DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, AT(name), "Name of the run.", NULL},
+    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 static const struct dpb_option comm_rows[] = {
-    {"bucket", DPB_OPT_SIZE, "bytes", "4 MiB", 4, 1 << 30, NULL, AT(bucket), "Size of a bucket."},
-    {"wait", DPB_OPT_TIME, NULL, NULL, 0, 9e18, NULL, AT(wait), "No unit of its own."},
-    {"gradient", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, gradients, AT(gradient), "Type that travels."},
-    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL}};
+    {"bucket", DPB_OPT_SIZE, "bytes", "4 MiB", 4, 1 << 30, NULL, AT(bucket), "Size of a bucket.",
+     NULL},
+    {"wait", DPB_OPT_TIME, NULL, NULL, 0, 9e18, NULL, AT(wait), "No unit of its own.", NULL},
+    {"gradient", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, gradients, AT(gradient), "Type that travels.",
+     NULL},
+    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 static const struct dpb_option ring_rows[] = {
-    {"path", DPB_OPT_STRING, "path", "here", 0, 0, NULL, AT(path), "A path."},
-    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL}};
+    {"path", DPB_OPT_STRING, "path", "here", 0, 0, NULL, AT(path), "A path.", NULL},
+    {NULL, DPB_OPT_BOOL, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 enum { N_TABLES = 3 };
 

@@ -34,6 +34,8 @@ TEST(axes_multiply)
         seen[name[0] - 'a'][n[0] - '1'] = true;
         assert_string_equal(value_of(made, "run", "batch"), "32");
         assert_string_equal(dpb_config_get(made, "comm", "name")->origin, FILE_LINE);
+        assert_int_equal(dpb_config_get(made, "comm", "name")->from, DPB_FROM_AXIS);
+        assert_int_equal(dpb_config_get(made, "run", "batch")->from, DPB_FROM_COMMAND);
         assert_false(dpb_sweep_wanted(made));
     }
     char label[64];
@@ -428,8 +430,9 @@ TEST(order_is_interleaved_and_seeded)
 TEST(accuracy_is_a_job_of_each_strategy)
 {
     struct dpb_config *config =
-        CONFIGURE("run.seconds=1", "eval.final=yes", "run.require_steady=yes", "sweep.accuracy=500",
-                  "sweep.comm.name=a,b", "sweep.run.workers=1,4,2", "sweep.run.batch=8,16");
+        CONFIGURE("run.seconds=1", "eval.final=yes", "eval.batches=1", "run.require_steady=yes",
+                  "sweep.accuracy=500", "sweep.comm.name=a,b", "sweep.run.workers=1,4,2",
+                  "sweep.run.batch=8,16");
     struct dpb_sweep *sweep = sweep_of(config);
     struct dpb_sweep_job jobs[12];
     assert_int_equal(dpb_sweep_accuracy_jobs(sweep, jobs), 2);
@@ -446,6 +449,7 @@ TEST(accuracy_is_a_job_of_each_strategy)
     }
     struct dpb_config *timing = cell_of(sweep, (struct dpb_sweep_job){.cell = 0});
     assert_null(value_of(timing, "eval", "final"));
+    assert_null(value_of(timing, "eval", "batches"));
     assert_string_equal(value_of(timing, "run", "seconds"), "1");
 }
 

@@ -96,17 +96,19 @@ struct dpb_codec_options {
 };
 
 #define DPB_CODEC_OPTION_ROWS DPB_CODEC_FEEDBACK_ROW, DPB_CODEC_START_STEP_ROW
-#define DPB_CODEC_FEEDBACK_ROW                                                                  \
-    {                                                                                           \
-        "codec_feedback", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,                                \
-            offsetof(struct dpb_codec_options, feedback),                                       \
-            "error feedback: the loss of a message is added to the next one; no: it is dropped" \
+#define DPB_CODEC_FEEDBACK_ROW                                                                   \
+    {                                                                                            \
+        "codec_feedback", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,                                 \
+            offsetof(struct dpb_codec_options, feedback),                                        \
+            "error feedback: the loss of a message is added to the next one; no: it is dropped", \
+            NULL                                                                                 \
     }
-#define DPB_CODEC_START_STEP_ROW                                                                \
-    {                                                                                           \
-        "codec_start_step", DPB_OPT_INT, "steps", "0", 0, 1e12, NULL,                           \
-            offsetof(struct dpb_codec_options, start_step),                                     \
-            "steps of a training whose gradients go as they are; the codec begins behind these" \
+#define DPB_CODEC_START_STEP_ROW                                                                 \
+    {                                                                                            \
+        "codec_start_step", DPB_OPT_INT, "steps", "0", 0, 1e12, NULL,                            \
+            offsetof(struct dpb_codec_options, start_step),                                      \
+            "steps of a training whose gradients go as they are; the codec begins behind these", \
+            NULL                                                                                 \
     }
 
 /* The codec that a strategy carries. @borrowed until close. */

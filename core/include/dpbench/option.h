@@ -34,12 +34,17 @@ struct dpb_option {
     const char *const *choices; /* NULL-terminated; for DPB_OPT_CHOICE */
     size_t offset;              /* of the member in the options struct */
     const char *help;           /* one sentence */
+    /* The settings without one of which the option does nothing; NULL: it always acts. The form is
+     * one or more, with " or " between, of "SECTION.KEY" (a value that is neither no, none, empty
+     * nor the least) and "SECTION.KEY = VALUE, VALUE". */
+    const char *needs;
 };
 
 /* A row in a macro that has rows of a member of several structs. */
-#define DPB_OPTION_ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, STRUCT, MEMBER, HELP)     \
-    {                                                                                          \
-        NAME, DPB_OPT_##TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, offsetof(STRUCT, MEMBER), HELP \
+#define DPB_OPTION_ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, STRUCT, MEMBER, HELP, NEEDS) \
+    {                                                                                             \
+        NAME, DPB_OPT_##TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, offsetof(STRUCT, MEMBER), HELP,   \
+            NEEDS                                                                                 \
     }
 
 #endif

@@ -21,7 +21,7 @@
 #include "queue.h"
 
 #define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
-#define DPB_ABI 31 /* rises with every change of these headers that a plugin is built on */
+#define DPB_ABI 32 /* rises with every change of these headers that a plugin is built on */
 
 typedef enum dpb_plugin_kind {
     DPB_PLUGIN_MODEL,

@@ -72,21 +72,25 @@ static const char *const algorithms[] = {
 static const struct dpb_option option_rows[] = {
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct gloo_options, transport),
-     "Gloo's transport; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
+     "Gloo's transport; ibverbs: RDMA, for ring_chunked and halving_doubling alone", NULL},
     {"algorithm", DPB_OPT_CHOICE, NULL, "auto", 0, 0, algorithms,
      offsetof(struct gloo_options, algorithm),
      "Gloo's all-reduce; auto: ring, as gloo::allreduce has it; with comm.shard the reduce-scatter "
-     "that Gloo has, halving_doubling"},
+     "that Gloo has, halving_doubling",
+     NULL},
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct gloo_options, interface),
      "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback on one "
      "machine, else the one that leads out. With ibverbs the RDMA device's, or a list; default: "
-     "any"},
+     "any",
+     NULL},
     {"device", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct gloo_options, device),
      "ibverbs: RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a list "
-     "(commas between) in turn; empty: the only one that fits"},
+     "(commas between) in turn; empty: the only one that fits",
+     "comm.transport = ibverbs"},
     {"gid_index", DPB_OPT_INT, NULL, "-1", -1, 255, NULL, offsetof(struct gloo_options, gid_index),
      "ibverbs: index of the own address in the port's table of GIDs; -1: that of the interface's "
-     "address, RoCE v2 before v1"},
+     "address, RoCE v2 before v1",
+     "comm.transport = ibverbs"},
     DPB_SHARD_OPTION_ROW(struct gloo_options, shard),
     {0}};
 
@@ -135,7 +139,7 @@ static dpb_status find_rdma(const struct gloo_options *given, const struct dpb_c
 static const bool has_verbs = false;
 #endif
 
-/* Refuses options of the other transport, and a transport that this build lacks. */
+/* Refuses a transport that this build lacks, and what Gloo lacks with it. */
 static dpb_status check_way(const struct gloo_options *given)
 {
     const char *algorithm = algorithms[algorithm_of(given) + 1];
@@ -159,12 +163,6 @@ static dpb_status check_way(const struct gloo_options *given)
         return host->fail(DPB_UNSUPPORTED,
                           "comm.transport = ibverbs: %s was built without it; take tcp",
                           shim_has_ibverbs ? "dpbench" : "Gloo");
-    if (given->transport == SHIM_IBVERBS)
-        return DPB_OK;
-    if (given->device[0] != '\0' || given->gid_index >= 0)
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
-                          given->device[0] != '\0' ? "device" : "gid_index");
     return DPB_OK;
 }
 

@@ -25,15 +25,16 @@ static const char *const insides[] = {"shm", "nccl", NULL};
 static const struct dpb_option options[] = {
     {"inside", DPB_OPT_CHOICE, NULL, "shm", 0, 0, insides,
      offsetof(struct hierarchical_options, inside),
-     "within a machine: shm (the host's memory), or nccl (NVIDIA GPUs' memory)"},
+     "within a machine: shm (the host's memory), or nccl (NVIDIA GPUs' memory)", NULL},
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct hierarchical_options, transport),
-     "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
-    DPB_RING_OPTION_ROWS(struct hierarchical_options),
+     "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)",
+     NULL},
+    DPB_RING_OPTION_ROWS(struct hierarchical_options, "comm.transport = tcp, verbs"),
     DPB_SHARD_SLOTS_OPTION_ROW(struct hierarchical_options, ring.shard),
-    DPB_TCP_OPTION_ROWS(struct hierarchical_options),
-    VERBS_OPTION_ROWS(struct hierarchical_options),
-    DPB_NCCL_OPTION_ROWS(struct hierarchical_options),
+    DPB_TCP_OPTION_ROWS(struct hierarchical_options, "comm.transport = tcp"),
+    VERBS_OPTION_ROWS(struct hierarchical_options, "comm.transport = verbs"),
+    DPB_NCCL_OPTION_ROWS(struct hierarchical_options, "comm.inside = nccl"),
     {0}};
 
 /* ---- hooks ---------------------------------------------------------------------------------- */

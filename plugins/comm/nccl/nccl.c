@@ -64,11 +64,12 @@ static const char *const capture_words[] = {
     [CAPTURE_AUTO] = "auto", [CAPTURE_ON] = "on", [CAPTURE_OFF] = "off", NULL};
 
 static const struct dpb_option option_rows[] = {
-    DPB_NCCL_OPTION_ROWS(struct options),
+    DPB_NCCL_OPTION_ROWS(struct options, NULL),
     {"capture", DPB_OPT_CHOICE, NULL, "auto", 0, 0, capture_words,
      offsetof(struct options, capture),
      "whether all-reduces and updates are captured with backward, as one CUDA graph a step; on: or "
-     "it is refused; auto: where that is possible"},
+     "it is refused; auto: where that is possible",
+     NULL},
     DPB_SHARD_OPTION_ROW(struct options, shard),
     {0}};
 

@@ -29,10 +29,11 @@ struct ps_cpu_options {
 extern const char *const ps_transports[];
 
 /* Rows of struct ps_options, for a struct that begins with one. */
-#define PS_OPTION_ROWS(STRUCT, TRANSPORT)                                                        \
-    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, ps_transports, offsetof(STRUCT, transport), \
-     TRANSPORT},                                                                                 \
-        DPB_TCP_OPTION_ROWS(STRUCT), VERBS_OPTION_ROWS(STRUCT)
+#define PS_OPTION_ROWS(STRUCT, TRANSPORT)                                                    \
+    DPB_OPTION_ROW("transport", CHOICE, NULL, "tcp", 0, 0, ps_transports, STRUCT, transport, \
+                   TRANSPORT, NULL),                                                         \
+        DPB_TCP_OPTION_ROWS(STRUCT, "comm.transport = tcp"),                                 \
+        VERBS_OPTION_ROWS(STRUCT, "comm.transport = verbs")
 
 /* ---- the strategy -------------------------------------------------------------------------- */
 

@@ -42,27 +42,32 @@ static const char *const rates[] = {"plain", "staleness", NULL};
 #define AT(member) offsetof(struct ps_async_options, member)
 static const struct dpb_option option_table[] = {
     {"bound", DPB_OPT_INT, "steps", "-1", -1, 1e6, NULL, AT(bound),
-     "a worker that is more than so many steps ahead of the slowest waits; -1: no worker waits"},
+     "a worker that is more than so many steps ahead of the slowest waits; -1: no worker waits",
+     NULL},
     {"rate", DPB_OPT_CHOICE, NULL, "plain", 0, 0, rates, AT(rate),
-     "staleness: the learning rate is divided by the age of the gradients, where that is above 1"},
+     "staleness: the learning rate is divided by the age of the gradients, where that is above 1",
+     NULL},
     {"softsync", DPB_OPT_INT, "pushes", "1", 1, DPB_STRATEGY_WORKERS, NULL, AT(softsync),
-     "an update is the mean of so many pushes, of any workers; at most the workers"},
+     "an update is the mean of so many pushes, of any workers; at most the workers", NULL},
     {"policy", DPB_OPT_CHOICE, NULL, "async", 0, 0, policies, AT(policy),
      "k_sync: the first comm.k gradients of a step count, one a worker, and the rest are dropped; "
      "k_batch_sync: likewise, but a fast worker gives several; k_async: each update takes those of "
-     "the first comm.k workers, and late ones count later; k_batch_async: comm.softsync = comm.k"},
+     "the first comm.k workers, and late ones count later; k_batch_async: comm.softsync = comm.k",
+     NULL},
     {"k", DPB_OPT_INT, "gradients", "0", 0, DPB_STRATEGY_WORKERS, NULL, AT(k),
-     "of an update, with comm.policy = k_...; at most the workers, but for k_batch_sync"},
+     "of an update, with comm.policy = k_...; at most the workers, but for k_batch_sync", NULL},
     {"push_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(push_every),
-     "a worker adds up its gradients of so many steps and pushes the sum"},
+     "a worker adds up its gradients of so many steps and pushes the sum", NULL},
     {"fetch_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(fetch_every),
      "a worker gets new weights every so many steps; between, it applies its own gradients to its "
-     "own weights"},
+     "own weights",
+     NULL},
     {"log", DPB_OPT_STRING, "path", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
      "number, version pulled, version applied to; with push_every or fetch_every above 1, or "
      "policy = k_batch_sync, also for each fetch: worker, exchange number, version, the word "
-     "fetch"},
+     "fetch",
+     NULL},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 

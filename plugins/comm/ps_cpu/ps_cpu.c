@@ -39,7 +39,8 @@ static const struct dpb_option options[] = {
     {"codec_back", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL,
      offsetof(struct ps_cpu_options, codec_back),
      "the codec encodes the way back, too: the sum of the gradients, with a residual on each "
-     "shard; no: workers pull weights"},
+     "shard; no: workers pull weights",
+     "comm.codec"},
     {0}};
 
 /* ---- hooks --------------------------------------------------------------------------------- */

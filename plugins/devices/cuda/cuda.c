@@ -25,23 +25,27 @@ static const char *const services[] = {
 static const struct dpb_option option_table[] = {
     {"ids", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, ids),
      "GPUs of this machine's places, by CUDA's numbers: 0,2. The same number twice puts two "
-     "places on one. Empty: place i has GPU i."},
+     "places on one. Empty: place i has GPU i.",
+     NULL},
     {"graphs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, offsetof(struct options, graphs),
-     "Whether passes are captured as CUDA graphs and launched as a whole."},
+     "Whether passes are captured as CUDA graphs and launched as a whole.", NULL},
     {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
      "File in which the fastest algorithm of every convolution and product is kept; auto: "
      "dpbench-cuda-tuning in the user's cache directory; no: nothing is tried or kept, cuDNN's and "
-     "cuBLASLt's own estimates are taken."},
+     "cuBLASLt's own estimates are taken.",
+     NULL},
     {"workspace", DPB_OPT_SIZE, "bytes", "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
      "Device memory that an algorithm of a convolution, or attention's scores, may take to work "
-     "with."},
+     "with.",
+     NULL},
     {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
-     "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare."},
+     "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare.", NULL},
     {"mps", DPB_OPT_CHOICE, NULL, "auto", 0, 0, services, offsetof(struct options, mps),
      "Whether workers that share a GPU are to run at once, by CUDA's Multi-Process Service: "
      "require, or the run is refused; no: refused where the service is there; auto: either, and "
-     "the result says which. dpbench starts no service."},
-    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
+     "the result says which. dpbench starts no service.",
+     NULL},
+    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 static const char *missing;
 

@@ -66,34 +66,41 @@ struct options {
 enum { HOST, ACCELERATOR };
 static const char *const places[] = {"host", "accelerator", NULL};
 
-#define ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, HELP) \
-    DPB_OPTION_ROW(#NAME, TYPE, UNIT, DEFAULT, MIN, MAX, NULL, struct options, NAME, HELP)
+#define ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, HELP, NEEDS) \
+    DPB_OPTION_ROW(#NAME, TYPE, UNIT, DEFAULT, MIN, MAX, NULL, struct options, NAME, HELP, NEEDS)
 
 static const struct dpb_option option_table[] = {
     ROW(profile, STRING, "file", "", 0, 0,
         "The accelerator's times: a file of `dpbench profile`, or the name of one that came with "
-        "dpbench. Default: that of model 'profile', if it is the model."),
+        "dpbench. Default: that of model 'profile', if it is the model.",
+        NULL),
     ROW(host_link, SIZE, "bytes/s", "55 GB/s", 1, 1e15,
         "Of copies between accelerator and host: gradients one way, new weights the other. Nothing "
-        "is copied where a strategy exchanges nothing (independent)."),
+        "is copied where a strategy exchanges nothing (independent).",
+        "device.gpu_direct = no"),
     ROW(host_link_workers, INT, NULL, "1", 1, 4096,
-        "How many workers of a machine share host_link; they copy at the same time."),
+        "How many workers of a machine share host_link; they copy at the same time.",
+        "device.gpu_direct = no"),
     ROW(gpu_direct, BOOL, NULL, "no", 0, 0,
-        "The network reads the accelerator's memory: nothing is copied over host_link."),
+        "The network reads the accelerator's memory: nothing is copied over host_link.", NULL),
     DPB_OPTION_ROW("update", CHOICE, NULL, "host", 0, 0, places, struct options, update,
                    "Where a worker's updates are made: by the host, as dpbench does for strategies "
-                   "on host memory; or in the accelerator's time."),
+                   "on host memory; or in the accelerator's time.",
+                   NULL),
     ROW(host_cores, REAL, NULL, "0", 0, 64,
         "Cores of the host that are busy for each accelerator while it computes, as with loading "
-        "data: so much processor time is burnt."),
+        "data: so much processor time is burnt.",
+        NULL),
     ROW(inside, INT, NULL, "1", 1, 1024,
         "Accelerators of a machine that are one worker: they sum by a ring before it hands "
-        "gradients over, and run.batch is that of all."),
+        "gradients over, and run.batch is that of all.",
+        NULL),
     ROW(inside_link, SIZE, "bytes/s", "300 GB/s", 1, 1e15,
-        "Of the ring within `inside`, from one accelerator to the next."),
+        "Of the ring within `inside`, from one accelerator to the next.", "device.inside"),
     ROW(overlap_slowdown, REAL, NULL, "1", 1, 10,
         "How many times as long backward takes once there is something to exchange, as where "
-        "collectives take processors of the accelerator."),
+        "collectives take processors of the accelerator.",
+        NULL),
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */

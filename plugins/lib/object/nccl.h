@@ -41,22 +41,26 @@ static inline uint64_t dpb_nccl_capabilities(const struct dpb_nccl_options *give
 /* Choices of options; 0 is "auto", for host_ids "machine". */
 extern const char *const dpb_nccl_algos[], *const dpb_nccl_protos[], *const dpb_nccl_host_ids[];
 
-/* The options' rows, for a struct with a member `nccl` of this type. */
-#define DPB_NCCL_OPTION_ROWS(STRUCT)                                                             \
+/* The options' rows, for a struct with a member `nccl` of this type. `NEEDS`: what NCCL
+ * needs. */
+#define DPB_NCCL_OPTION_ROWS(STRUCT, NEEDS)                                                      \
     DPB_OPTION_ROW("min_ctas", INT, NULL, "0", 0, 64, NULL, STRUCT, nccl.min_ctas,               \
-                   "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice"), \
+                   "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice",  \
+                   NEEDS),                                                                       \
         DPB_OPTION_ROW(                                                                          \
             "max_ctas", INT, NULL, "0", 0, 64, NULL, STRUCT, nccl.max_ctas,                      \
             "thread blocks that NCCL takes for a collective at most; fewer leave more of the "   \
-            "GPU to backward; 0: NCCL's choice"),                                                \
+            "GPU to backward; 0: NCCL's choice",                                                 \
+            NEEDS),                                                                              \
         DPB_OPTION_ROW("algo", CHOICE, NULL, "auto", 0, 0, dpb_nccl_algos, STRUCT, nccl.algo,    \
-                       "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size"),             \
+                       "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size", NEEDS),      \
         DPB_OPTION_ROW("proto", CHOICE, NULL, "auto", 0, 0, dpb_nccl_protos, STRUCT, nccl.proto, \
-                       "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size"),             \
+                       "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size", NEEDS),      \
         DPB_OPTION_ROW(                                                                          \
             "host_ids", CHOICE, NULL, "machine", 0, 0, dpb_nccl_host_ids, STRUCT, nccl.host_ids, \
             "rank: NCCL takes each worker for a machine of its own (NCCL_HOSTID), so that "      \
-            "several may share a GPU; for tests")
+            "several may share a GPU; for tests",                                                \
+            NEEDS)
 
 /* ---- communicators ------------------------------------------------------------------------- */
 

@@ -39,13 +39,16 @@ struct dpb_ring_options {
     int shard;      /* for a ring of all workers: DPB_SHARD_OPTION_ROW */
 };
 
-/* The options' rows, for a struct with a member `ring` of this type. */
-#define DPB_RING_OPTION_ROWS(STRUCT)                                                               \
-    DPB_OPTION_ROW(                                                                                \
-        "chunk", SIZE, "bytes", "256KiB", DPB_CACHE_LINE, 64 << 20, NULL, STRUCT, ring.chunk,      \
-        "bytes that travel in one message: small ones overlap better, large ones cost less each"), \
-        DPB_OPTION_ROW("inbox", SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL, STRUCT,  \
-                       ring.inbox, "memory for partial sums that arrive; at least 4 chunks")
+/* The options' rows, for a struct with a member `ring` of this type. `NEEDS`: what the
+ * ring needs. */
+#define DPB_RING_OPTION_ROWS(STRUCT, NEEDS)                                                       \
+    DPB_OPTION_ROW(                                                                               \
+        "chunk", SIZE, "bytes", "256KiB", DPB_CACHE_LINE, 64 << 20, NULL, STRUCT, ring.chunk,     \
+        "bytes that travel in one message: small ones overlap better, large ones cost less each", \
+        NEEDS),                                                                                   \
+        DPB_OPTION_ROW("inbox", SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL, STRUCT, \
+                       ring.inbox, "memory for partial sums that arrive; at least 4 chunks",      \
+                       NEEDS)
 
 /* The place of a ring's inbox in the scratch. */
 struct dpb_ring_inbox {

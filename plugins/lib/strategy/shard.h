@@ -50,7 +50,8 @@ extern const struct dpb_option dpb_shard_slots_option_rows[], dpb_shard_all_opti
         "shard", CHOICE, NULL, "none", 0, 0, CHOICES, STRUCT, MEMBER,                         \
         "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
         "updates it and gives the new weights to the others (ZeRO stage 1);" MORE             \
-        " none: each has all of it and updates all")
+        " none: each has all of it and updates all",                                          \
+        NULL)
 
 /* The shards that there are: a lone worker has the whole state. Core refuses shards with a
  * codec. */

@@ -49,7 +49,7 @@ struct tcp_alone {
     struct dpb_tcp_options tcp;
 };
 
-static const struct dpb_option tcp_rows[] = {DPB_TCP_OPTION_ROWS(struct tcp_alone), {0}};
+static const struct dpb_option tcp_rows[] = {DPB_TCP_OPTION_ROWS(struct tcp_alone, NULL), {0}};
 
 static bool check_option(const struct dpb_host *host, const struct dpb_plugin *own, size_t i)
 {

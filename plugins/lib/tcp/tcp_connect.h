@@ -17,16 +17,17 @@ struct dpb_tcp_options {
     int64_t port;          /* 0: any free port; else rank r listens at port + r */
 };
 
-/* The options' rows, for a struct with a member `tcp` of this type. */
-#define DPB_TCP_OPTION_ROWS(STRUCT)                                                          \
+/* The options' rows, for a struct with a member `tcp` of this type. `NEEDS`: what TCP needs. */
+#define DPB_TCP_OPTION_ROWS(STRUCT, NEEDS)                                                   \
     DPB_OPTION_ROW("streams", INT, NULL, "1", 1, DPB_STREAMS, NULL, STRUCT, tcp.streams,     \
-                   "TCP connections to each peer"),                                          \
+                   "TCP connections to each peer", NEEDS),                                   \
         DPB_OPTION_ROW(                                                                      \
             "interface", STRING, NULL, "", 0, 0, NULL, STRUCT, tcp.interface,                \
             "network interface: a name, an address or a network like 10.0.0.0/8; of a list " \
-            "the first that the machine has"),                                               \
+            "the first that the machine has",                                                \
+            NULL),                                                                           \
         DPB_OPTION_ROW("port", INT, NULL, "0", 0, UINT16_MAX, NULL, STRUCT, tcp.port,        \
-                       "rank r listens at port + r; 0: at any free port")
+                       "rank r listens at port + r; 0: at any free port", NEEDS)
 
 /* Returns `own` with these options behind its own, for libraries that connect on behalf of a
  * plugin. Once a shared object. NULL after host->fail if a name is taken. */

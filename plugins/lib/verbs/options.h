@@ -17,24 +17,29 @@ struct verbs_options {
     bool poll;
 };
 
-/* The options' rows, except the interface's, for a struct with a member `verbs` of this type. */
-#define VERBS_OPTION_ROWS(STRUCT)                                                                  \
+/* The options' rows, except the interface's, for a struct with a member `verbs` of this type.
+ * `NEEDS`: what RDMA needs. */
+#define VERBS_OPTION_ROWS(STRUCT, NEEDS)                                                           \
     DPB_OPTION_ROW("device", STRING, NULL, "", 0, 0, NULL, STRUCT, verbs.device,                   \
                    "RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a " \
                    "list (commas "                                                                 \
-                   "between) in turn; empty: the only one that fits"),                             \
+                   "between) in turn; empty: the only one that fits",                              \
+                   NEEDS),                                                                         \
         DPB_OPTION_ROW(                                                                            \
             "gid_index", INT, NULL, "-1", -1, 255, NULL, STRUCT, verbs.gid_index,                  \
             "index of the own address in the port's table of GIDs; -1: that of the interface's "   \
-            "address, RoCE v2 before v1"),                                                         \
+            "address, RoCE v2 before v1",                                                          \
+            NEEDS),                                                                                \
         DPB_OPTION_ROW("poll", BOOL, NULL, "no", 0, 0, NULL, STRUCT, verbs.poll,                   \
                        "look for completions all the time that is spent waiting, instead of "      \
                        "sleeping until an "                                                        \
-                       "event"),                                                                   \
+                       "event",                                                                    \
+                       NEEDS),                                                                     \
         DPB_OPTION_ROW(                                                                            \
             "ack_timeout", INT, NULL, "17", 1, 31, NULL, STRUCT, verbs.ack_timeout,                \
             "after 4.096 us times 2 to this a request that was not acknowledged is sent again, 6 " \
-            "times")
+            "times",                                                                               \
+            NEEDS)
 
 /* Checks comm.transport = verbs, for a strategy with more than one transport. */
 static inline dpb_status verbs_check_built(const struct dpb_host *host)

@@ -1,0 +1,144 @@
+/* unused.c - see unused.h. */
+#include "plan/unused.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/text.h"
+#include "world/world.h"
+
+bool dpb_turned_off(const struct dpb_setting *setting, const struct dpb_setting *by)
+{
+    return setting->from == DPB_FROM_DOCUMENT ||
+           (by && (by->from == DPB_FROM_AXIS ||
+                   (by->from == DPB_FROM_COMMAND && setting->from != DPB_FROM_COMMAND)));
+}
+
+dpb_status dpb_unused(const struct dpb_setting *setting, bool turned_off, const char *why, ...)
+{
+    char text[1024];
+    va_list arguments;
+    if (dpb_world_is_rank())
+        return DPB_OK;
+    va_start(arguments, why);
+    vsnprintf(text, sizeof text, why, arguments);
+    va_end(arguments);
+    if (!turned_off)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s = %s does nothing%s; leave %s.%s out, or change that",
+                        setting->origin, setting->section, setting->key, setting->value, text,
+                        setting->section, setting->key);
+    dpb_warn("unused_setting", "%s: %s.%s = %s does nothing%s", setting->origin, setting->section,
+             setting->key, setting->value, text);
+    return DPB_OK;
+}
+
+/* ---- the column `needs` -------------------------------------------------------------------- */
+
+/* No, none, empty or the least. */
+static bool is_off(const struct dpb_option *row, const void *values)
+{
+    const void *at = (const char *)values + row->offset;
+    const double least = row->min > 0 ? row->min : 0;
+    switch (row->type) {
+    case DPB_OPT_BOOL:
+        return !*(const bool *)at;
+    case DPB_OPT_REAL:
+        return *(const double *)at <= least;
+    case DPB_OPT_STRING:
+        return !**(const char *const *)at || strcmp(*(const char *const *)at, "none") == 0;
+    case DPB_OPT_CHOICE:
+        return false;
+    default:
+        return (double)*(const int64_t *)at <= least;
+    }
+}
+
+/* Whether the setting asks for something: a switch for what is not so by default, any other for
+ * more than to be off as it is by default. */
+static bool asks(const struct dpb_option *row, const void *values)
+{
+    static const char off[] = "0,none,no";
+    bool on = false;
+    if (row->type == DPB_OPT_BOOL)
+        return is_off(row, values) == (row->def && dpb_parse_bool(row->def, &on) && on);
+    return !is_off(row, values) ||
+           (row->def && row->def[0] && !dpb_text_lists(off, ",", row->def, strlen(row->def)));
+}
+
+/* The row of "SECTION.KEY", `length` bytes, and its table; NULL: no plugin here has it. */
+static const struct dpb_option *find(const struct dpb_experiment *experiment, const char *name,
+                                     size_t length, const struct dpb_option_table **table)
+{
+    for (size_t i = 0; i < experiment->n_tables; i++) {
+        *table = &experiment->tables[i];
+        const size_t n = strlen((*table)->section);
+        if (strncmp(name, (*table)->section, n) != 0 || name[n] != '.')
+            continue;
+        for (const struct dpb_option *row = (*table)->rows; row->name; row++)
+            if (strlen(row->name) == length - n - 1 &&
+                strncmp(name + n + 1, row->name, length - n - 1) == 0)
+                return row;
+    }
+    return NULL;
+}
+
+/* One of the needs: whether it is met. `why` gets it with what is so instead, `by` the setting that
+ * says so. */
+static bool is_met(const struct dpb_experiment *experiment, const char *need, struct dpb_text *why,
+                   const struct dpb_setting **by)
+{
+    const struct dpb_option_table *table;
+    const char *equals = strstr(need, " = ");
+    const size_t length = equals ? (size_t)(equals - need) : strlen(need);
+    const struct dpb_option *row = find(experiment, need, length, &table);
+    const char *value = "not given";
+    *by = row ? dpb_config_get(experiment->config, table->section, row->name) : NULL;
+    if (row && !equals && !is_off(row, table->values))
+        return true;
+    if (row && row->type == DPB_OPT_CHOICE)
+        value = row->choices[*(const int *)((const char *)table->values + row->offset)];
+    else if (row && row->type == DPB_OPT_BOOL)
+        value = is_off(row, table->values) ? "no" : "yes";
+    else if (*by)
+        value = (*by)->value;
+    else if (row && row->def && row->def[0])
+        value = row->def;
+    if (equals && row && dpb_text_lists(equals + 3, ", ", value, strlen(value)))
+        return true;
+    dpb_text_item(why, " or ", "%s (%s: '%s')", need, *by ? (*by)->origin : "default", value);
+    return false;
+}
+
+static dpb_status check(const struct dpb_experiment *experiment, const struct dpb_option *row,
+                        const struct dpb_setting *setting)
+{
+    char why[512], need[256];
+    struct dpb_text text = dpb_text_in(why, sizeof why);
+    bool turned_off = false;
+    for (const char *at = row->needs; at;) {
+        const struct dpb_setting *by;
+        const char *end = strstr(at, " or ");
+        snprintf(need, sizeof need, "%.*s", end ? (int)(end - at) : (int)strlen(at), at);
+        if (is_met(experiment, need, &text, &by))
+            return DPB_OK;
+        turned_off = turned_off || dpb_turned_off(setting, by);
+        at = end ? end + 4 : NULL;
+    }
+    return dpb_unused(setting, turned_off, ": it needs %s", why);
+}
+
+dpb_status dpb_unused_by_needs(const struct dpb_experiment *experiment)
+{
+    for (size_t i = 0; i < experiment->n_tables; i++) {
+        const struct dpb_option_table *table = &experiment->tables[i];
+        for (const struct dpb_option *row = table->rows; row->name; row++) {
+            const struct dpb_setting *setting =
+                row->needs ? dpb_config_get(experiment->config, table->section, row->name) : NULL;
+            if (setting && asks(row, table->values))
+                DPB_TRY(check(experiment, row, setting));
+        }
+    }
+    return DPB_OK;
+}

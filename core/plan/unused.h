@@ -1,0 +1,19 @@
+/*
+ * unused.h - settings that do nothing beside the others. Refused (DPB_USAGE) where the file, or the
+ * command line, says both; a warning `unused_setting` where the setting is of a document, or where
+ * an axis or the command line has turned off a setting of the file. Ranks do not look again.
+ */
+#ifndef DPB_CORE_PLAN_UNUSED_H
+#define DPB_CORE_PLAN_UNUSED_H
+
+#include "plan/plan.h"
+
+/* Whether `by` (NULL: a default) turned the setting off, so that a warning is due. */
+bool dpb_turned_off(const struct dpb_setting *setting, const struct dpb_setting *by);
+/* Warns, or refuses: "ORIGIN: SECTION.KEY = VALUE does nothing" WHY. */
+DPB_PRINTF(3, 4)
+dpb_status dpb_unused(const struct dpb_setting *setting, bool turned_off, const char *why, ...);
+/* By the column `needs` of all tables. */
+dpb_status dpb_unused_by_needs(const struct dpb_experiment *experiment);
+
+#endif
