@@ -149,9 +149,12 @@ static dpb_status check_demands(const struct dpb_experiment *experiment, struct 
     const struct dpb_journal *journal = dpb_board_journal(board, 0, NULL);
     if (settings->eval.require_target && journal->target_met == 0) {
         const double loss = settings->eval.target_loss;
-        snprintf(error, capacity, "the run did not reach eval.%s = %.6g%s",
-                 loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target,
-                 journal->n_evals == 0 ? ": it ended before its first evaluation" : "");
+        snprintf(error, capacity,
+                 journal->n_evals > 0
+                     ? "the run did not reach eval.%s = %.6g"
+                     : "nothing was evaluated: the run ended before its first evaluation, so "
+                       "whether it reached eval.%s = %.6g is not known; evaluate more often",
+                 loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target);
         return dpb_fail(DPB_REGRESSION, "%s", error);
     }
     if (!settings->run.require_steady || journal->steady)

@@ -23,6 +23,7 @@
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
 #include "plan/resume.h"
+#include "plan/unused.h"
 #include "plugin/plugins.h"
 #include "world/world.h"
 
@@ -236,6 +237,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     DPB_THEN(status, dpb_save_points_make(&made->settings,
                                           dpb_config_origin(made->config, "checkpoint", "at"),
                                           &made->save_points));
+    DPB_THEN(status, dpb_unused_by_length(made));
     DPB_THEN(status, dpb_delay_make(
                          made->settings.run.delay, dpb_config_origin(made->config, "run", "delay"),
                          made->settings.run.delay_ranks,

@@ -1,12 +1,14 @@
 /* unused.c - see unused.h. */
 #include "plan/unused.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "plan/resume.h"
 #include "world/world.h"
 
 bool dpb_turned_off(const struct dpb_setting *setting, const struct dpb_setting *by)
@@ -141,4 +143,38 @@ dpb_status dpb_unused_by_needs(const struct dpb_experiment *experiment)
         }
     }
     return DPB_OK;
+}
+
+/* ---- the length of the run ----------------------------------------------------------------- */
+
+/* A setting of steps that begin behind the last one. */
+static dpb_status check_step(const struct dpb_experiment *experiment, const char *section,
+                             const char *key, uint64_t step, uint64_t last)
+{
+    const struct dpb_setting *setting = dpb_config_get(experiment->config, section, key);
+    const struct dpb_setting *length = dpb_config_get(experiment->config, "run", "steps");
+    if (!setting || !last || step <= last)
+        return DPB_OK;
+    return dpb_unused(setting, dpb_turned_off(setting, length),
+                      " at step %" PRIu64 ": the run ends at step %" PRIu64 " (run.steps: %s)",
+                      step, last, length->origin);
+}
+
+uint64_t dpb_ends_at(const struct dpb_settings *settings)
+{
+    const struct dpb_run_settings *run = &settings->run;
+    return run->mode == DPB_MODE_TRAIN && run->steps && !run->steady_limit_ns &&
+                   !dpb_resumes(settings)
+               ? (uint64_t)(run->warmup_steps + run->steps)
+               : 0;
+}
+
+dpb_status dpb_unused_by_length(const struct dpb_experiment *experiment)
+{
+    const struct dpb_save_points *points = &experiment->save_points;
+    const uint64_t last = dpb_ends_at(&experiment->settings);
+    if (points->n > 0)
+        DPB_TRY(check_step(experiment, "checkpoint", "at", points->at[points->n - 1], last));
+    DPB_TRY(check_step(experiment, "checkpoint", "every", points->every, last));
+    return check_step(experiment, "eval", "every", (uint64_t)experiment->settings.eval.every, last);
 }

@@ -15,5 +15,10 @@ DPB_PRINTF(3, 4)
 dpb_status dpb_unused(const struct dpb_setting *setting, bool turned_off, const char *why, ...);
 /* By the column `needs` of all tables. */
 dpb_status dpb_unused_by_needs(const struct dpb_experiment *experiment);
+/* The last step of a training, if the settings alone say which; 0: they do not. */
+uint64_t dpb_ends_at(const struct dpb_settings *settings);
+/* By the last step, if run.steps alone says which it is: checkpoints and evaluations behind it. The
+ * result of a run of another length warns of them. */
+dpb_status dpb_unused_by_length(const struct dpb_experiment *experiment);
 
 #endif

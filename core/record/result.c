@@ -19,6 +19,7 @@
 #include "launch/hosts.h"
 #include "machine/cores.h"
 #include "plan/contract.h"
+#include "plan/unused.h"
 #include "record/emulation_report.h"
 #include "record/facts.h"
 #include "record/invocation.h"
@@ -457,13 +458,41 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
     if (settings->eval.target + loss > 0 && maker->journals[0] &&
         maker->journals[0]->target_met == 0)
         dpb_warnings_add(
-            warnings, "target_not_met", "the run ended before it reached eval.%s = %.6g%s",
-            loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target,
-            maker->journals[0]->n_evals == 0 ? ", and before its first evaluation" : "");
+            warnings, "target_not_met",
+            maker->journals[0]->n_evals > 0
+                ? "the run ended before it reached eval.%s = %.6g"
+                : "nothing was evaluated: the run ended before its first evaluation, so whether it "
+                  "reached eval.%s = %.6g is not known",
+            loss > 0 ? "target_loss" : "target", loss > 0 ? loss : settings->eval.target);
     if (maker->n_not_finite > 0)
         dpb_warnings_add(warnings, "not_finite",
                          "%llu numbers are not finite and stand as null; the first is %s",
                          (unsigned long long)maker->n_not_finite, maker->first_not_finite);
+}
+
+/* Steps that a run whose length was not known did not come to. */
+static void warn_of_unreached(const struct dpb_result_maker *maker, json_t *warnings)
+{
+    const struct dpb_settings *settings = &maker->experiment->settings;
+    const struct dpb_save_points *points = &maker->experiment->save_points;
+    const struct dpb_journal *journal = maker->journals[0];
+    if (!journal || settings->run.mode != DPB_MODE_TRAIN || journal->target_met > 0 ||
+        dpb_ends_at(settings) > 0)
+        return;
+    const uint64_t last = journal->first_step + journal->n_records + journal->unrecorded;
+    const struct {
+        const char *name;
+        double step;
+    } rows[] = {
+        {"checkpoint.at", points->n > 0 ? (double)points->at[points->n - 1] : 0},
+        {"checkpoint.every", (double)points->every},
+        {"eval.every", (double)settings->eval.every},
+        {"eval.every_epochs", settings->eval.every_epochs * (double)journal->steps_per_epoch}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].step > (double)last)
+            dpb_warnings_add(warnings, "unused_setting",
+                             "%s: the run ended at step %llu, before step %.10g", rows[i].name,
+                             (unsigned long long)last, rows[i].step);
 }
 
 static void find_journals(struct dpb_result_maker *maker)
@@ -491,6 +520,8 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
                   "global", (json_int_t)experiment->global_batch,                      //
                   "accumulate", (json_int_t)experiment->accumulate,                    //
                   "per_epoch", steps_per_epoch * (json_int_t)experiment->global_batch);
+    if (status == DPB_OK || status == DPB_REGRESSION || status == DPB_NOT_STEADY)
+        warn_of_unreached(maker, warnings);
     maker->counting = maker->summary.n_steps > 0;
     json_t *timing = timing_to_json(maker);
     json_t *comm =

@@ -320,6 +320,12 @@ static const struct row combination_rows[] = {
     {"-c base.ini run.epochs=2 eval.every=1", {"eval.every = 1 makes 50000"}},
     {"-c base.ini run.epochs=2 eval.every_epochs=1e-4",
      {"command line: eval.every_epochs = 0.0001 makes", "make it 0.00052 or more"}},
+    {"-c base.ini run.steps=3 eval.every=5",
+     {"command line: eval.every = 5 does nothing at step 5: the run ends at step 4 (run.steps: "
+      "command line); leave eval.every out"}},
+    {"-c base.ini run.steps=20 checkpoint.save=a checkpoint.at=10,1000",
+     {"checkpoint.at = 10,1000 does nothing at step 1000: the run ends at step 21"}},
+    {"-c base.ini run.steps=20 checkpoint.save=a checkpoint.every=22", {"at step 22: the run"}},
     {"-c base.ini eval.every=2 eval.every_epochs=1",
      {"eval.every_epochs is given beside eval.every (command line); give one"}},
     {"-c base.ini eval.every=2 eval.target=0.5 eval.target_loss=1",

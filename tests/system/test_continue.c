@@ -580,6 +580,13 @@ TEST(test_target)
     assert_true(json_is_false(json_at(missed.json, "target.met")));
     assert_string_equal(json_text_at(missed.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));
+
+    dpbench_ends(&missed, 120, 4,
+                 "%s%s run.steps= run.epochs=1 eval.every=500 eval.target=1 "
+                 "eval.require_target=yes",
+                 base, easy);
+    assert_non_null(strstr(json_text_at(missed.json, "error"), "nothing was evaluated"));
+    assert_non_null(strstr(missed.out, "\"unused_setting\""));
 }
 
 /* The median of five evaluations, of which the file has some and the continued run the others. */
