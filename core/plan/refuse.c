@@ -77,6 +77,20 @@ static dpb_status check_one_of(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Sizes of comm_test that are listed leave nothing to a range. */
+static dpb_status check_sizes(const struct dpb_experiment *experiment)
+{
+    static const char *const range[] = {"min_bytes", "max_bytes", "step_factor"};
+    const struct dpb_setting *sizes = dpb_config_get(experiment->config, "comm_test", "sizes");
+    for (size_t i = 0; i < sizeof range / sizeof *range && sizes && sizes->value[0]; i++) {
+        const struct dpb_setting *one = dpb_config_get(experiment->config, "comm_test", range[i]);
+        if (one)
+            DPB_TRY(dpb_unused(one, dpb_turned_off(one, sizes), ": comm_test.sizes (%s) lists them",
+                               sizes->origin));
+    }
+    return DPB_OK;
+}
+
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
@@ -299,9 +313,10 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        dpb_unused_by_needs, check_one_of,        check_length, check_optimizer,  check_schedule,
-        check_forward_mode,  dpb_refuse_strategy, check_image,  check_checkpoint, check_target,
-        check_profile,       check_mode,          check_place,  check_scaled,     check_trace,
+        dpb_unused_by_needs, check_sizes,      check_one_of,       check_length,
+        check_optimizer,     check_schedule,   check_forward_mode, dpb_refuse_strategy,
+        check_image,         check_checkpoint, check_target,       check_profile,
+        check_mode,          check_place,      check_scaled,       check_trace,
         check_monitor,       check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
@@ -349,6 +364,12 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
                                "model.image is of images, model '%s' reads ids of tokens; give "
                                "data.length",
                                settings->model.name);
+    const int64_t image = settings->model.image;
+    const struct dpb_setting *asked = dpb_config_get(experiment->config, "model", "image");
+    if (asked && image && (image != shape.h || image != shape.w))
+        DPB_TRY(dpb_unused(
+            asked, dpb_turned_off(asked, dpb_config_get(experiment->config, "data", "name")),
+            ": the samples of data '%s' are %u x %u", settings->data.name, shape.h, shape.w));
     if (model->ids != (data->format.type == DPB_INT32))
         return dpb_config_fail(
             experiment->config, DPB_USAGE, "data", "name",

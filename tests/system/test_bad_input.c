@@ -326,6 +326,8 @@ static const struct row combination_rows[] = {
     {"-c base.ini run.steps=20 checkpoint.save=a checkpoint.at=10,1000",
      {"checkpoint.at = 10,1000 does nothing at step 1000: the run ends at step 21"}},
     {"-c base.ini run.steps=20 checkpoint.save=a checkpoint.every=22", {"at step 22: the run"}},
+    {"-c base.ini comm_test.sizes=4KiB comm_test.max_bytes=8KiB",
+     {"comm_test.max_bytes = 8KiB does nothing: comm_test.sizes (command line) lists them"}},
     {"-c base.ini eval.every=2 eval.every_epochs=1",
      {"eval.every_epochs is given beside eval.every (command line); give one"}},
     {"-c base.ini eval.every=2 eval.target=0.5 eval.target_loss=1",

@@ -5,10 +5,12 @@
  * blocks with noise over it.
  */
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "lib/training.h"
 
@@ -87,6 +89,28 @@ TEST(test_the_same_for_any_threads)
     struct command plain;
     run(&plain, "model.name=tiny device.name=reference run.batch=4 run.steps=8 data.augment=none");
     assert_false(json_equal(json_at(plain.json, "loss"), json_at(first.json, "loss")));
+}
+
+/* The network has the size of the data, whatever was asked for. */
+TEST(test_size_of_the_data)
+{
+    static const char refused[] =
+        "model.image = 64 does nothing: the samples of data 'cifar10' are "
+        "32 x 32; leave model.image out";
+    struct command command;
+    sandbox_write("y.ini", "[run]\nsteps = 1\n[model]\nname = tiny\nimage = 64\n"
+                           "[data]\npath = cifar\n");
+    dpbench_ends(&command, deadline_s, 0,
+                 "check -c x.ini model.name=tiny model.image=32 run.steps=1");
+    assert_null(strstr(command.err, "does nothing"));
+    dpbench_ends(&command, deadline_s, 2,
+                 "check -c x.ini model.name=tiny model.image=64 run.steps=1");
+    EXPECT_WORDS("given", command.err, refused);
+    dpbench_ends(&command, deadline_s, 2,
+                 "check -c x.ini model.name=tiny sweep.model.image=32,64,128 run.steps=1");
+    EXPECT_WORDS("an axis", command.err, refused);
+    dpbench_ends(&command, deadline_s, 0, "check -c y.ini data.name=cifar10");
+    EXPECT_WORDS("other data", command.err, "warning: y.ini:5: model.image = 64 does nothing: ");
 }
 
 TEST_MAIN(set_up, sandbox_teardown)
