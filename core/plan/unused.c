@@ -95,7 +95,7 @@ static bool is_met(const struct dpb_experiment *experiment, const char *need, st
     const char *equals = strstr(need, " = ");
     const size_t length = equals ? (size_t)(equals - need) : strlen(need);
     const struct dpb_option *row = find(experiment, need, length, &table);
-    const char *value = "not given";
+    const char *value = "";
     *by = row ? dpb_config_get(experiment->config, table->section, row->name) : NULL;
     if (row && !equals && !is_off(row, table->values))
         return true;
@@ -105,11 +105,14 @@ static bool is_met(const struct dpb_experiment *experiment, const char *need, st
         value = is_off(row, table->values) ? "no" : "yes";
     else if (*by)
         value = (*by)->value;
-    else if (row && row->def && row->def[0])
+    else if (row && row->def)
         value = row->def;
     if (equals && row && dpb_text_lists(equals + 3, ", ", value, strlen(value)))
         return true;
-    dpb_text_item(why, " or ", "%s (%s: '%s')", need, *by ? (*by)->origin : "default", value);
+    if (*by || value[0])
+        dpb_text_item(why, " or ", "%s (%s: '%s')", need, *by ? (*by)->origin : "default", value);
+    else
+        dpb_text_item(why, " or ", "%s (not given)", need);
     return false;
 }
 

@@ -311,7 +311,7 @@ class Layout(unittest.TestCase):
             self.assertIn(words, done.stderr)
         done = dpbench("check", "-c", "gpt.ini", "checkpoint.layout=gpt2")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("checkpoint.layout without checkpoint.save", done.stderr)
+        self.assertIn("checkpoint.layout = gpt2 does nothing: it needs checkpoint.save (not given); leave", done.stderr)
 
 
 if __name__ == "__main__":
