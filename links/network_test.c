@@ -98,7 +98,7 @@ static dpb_status connect_pair(const struct dpb_experiment *experiment, const ch
                                           .n_streams = 1,
                                           .peers = &other,
                                           .n_peers = 1};
-    DPB_TRY(dpb_tcp_connect(&dpb_host, &tcp, false, &args));
+    DPB_TRY(dpb_tcp_connect(&dpb_host, &tcp, &args));
     *fd = other.fds[0];
     return DPB_OK;
 }

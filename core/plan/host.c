@@ -30,6 +30,7 @@ const struct dpb_host dpb_host = {
     .poll = dpb_world_poll,
     .patience = dpb_world_patience,
     .report = dpb_world_report,
+    .n_machines = dpb_world_machines,
 };
 
 /* ---- in `dpbench comm` --------------------------------------------------------------------- */

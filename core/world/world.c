@@ -19,6 +19,11 @@ bool dpb_world_is_local(uint32_t rank)
     return dpb_world.machines[rank] == dpb_world.machines[dpb_world.rank];
 }
 
+uint32_t dpb_world_machines(void)
+{
+    return dpb_world.n_machines;
+}
+
 /* Readers may look at any moment: whole words, relaxed. */
 typedef uint64_t __attribute__((may_alias)) phase_word;
 enum { PHASE_WORDS = sizeof((struct dpb_status_page *)0)->phase / sizeof(phase_word) };

@@ -33,6 +33,7 @@ extern struct dpb_world dpb_world;
 bool dpb_world_is_rank(void);
 /* Whether `rank` shares memory with this one. */
 bool dpb_world_is_local(uint32_t rank);
+uint32_t dpb_world_machines(void); /* the host's `n_machines` */
 /* Takes over the launcher's environment and descriptors: fills dpb_world, connects the store, sets
  * the log's prefix and hooks. The process ends when the launcher dies. */
 dpb_status dpb_world_open(void);

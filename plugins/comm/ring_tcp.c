@@ -33,7 +33,7 @@ static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args
 {
     const struct ring_tcp_options *given = options_;
     struct dpb_mesh_transport *transport;
-    DPB_TRY(dpb_mesh_tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
+    DPB_TRY(dpb_mesh_tcp_create(host, &given->tcp, &transport));
     return dpb_ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 

@@ -6,6 +6,7 @@
 #include "launch/machines.h"
 #include "lib/tcp/interface.h"
 #include "tests/fuzz/fuzz.h"
+#include "world/world.h"
 
 enum { MOST_RANKS = 64, TEXT_BYTES = 16 * 1024 };
 
@@ -33,7 +34,8 @@ static void read_machines(uint32_t n_ranks)
 static void read_interface(bool one_machine)
 {
     struct dpb_interface found = {0};
-    if (dpb_interface_find(fuzz_host(), text, one_machine, &found) == DPB_OK) {
+    dpb_world.n_machines = one_machine ? 1 : 2;
+    if (dpb_interface_find(fuzz_host(), text, &found) == DPB_OK) {
         FUZZ_CHECK(found.name[0] != '\0' && found.address[0] != '\0' && found.socket_bytes > 0);
         fuzz_used();
     } else {

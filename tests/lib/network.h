@@ -38,6 +38,12 @@ void network_set_tcp(const struct network *network, const char *name);
 /* Whether this process may: root, and not in a container that forbids it. */
 bool network_possible(void);
 
+/* This process moves into a namespace of its own that has nothing but loopback, which is down. As
+ * root, or where users may have namespaces: then it is root in one of theirs. False: it may not. */
+bool network_leave(void);
+/* Puts loopback up. */
+void network_loop(void);
+
 /* Skips the test, and says why, where there is no network. */
 void network_or_skip(const struct network *network);
 

@@ -30,6 +30,7 @@ const struct dpb_host plugin_host = {
     .vec = &dpb_vec,
     .note = dpb_world_note,
     .patience = endless_patience,
+    .n_machines = dpb_world_machines,
 };
 
 const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,

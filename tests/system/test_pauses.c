@@ -6,6 +6,9 @@
  * (run.comm_cores), with 2 to 4 workers. A rank that sleeps for what has come already, or for one
  * of two things of which the other comes, is found by its deadline, or by this program's where that
  * wait has none.
+ *
+ * All of it is in a network namespace with nothing but loopback, where the system allows one: ranks
+ * of one machine need no other interface.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +18,7 @@
 
 #include "dpbench/comm.h"
 #include "lib/launchers.h"
+#include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
 #include "lib/strategies.h"
@@ -202,6 +206,8 @@ static int setup(void **state)
     snprintf(path, sizeof path, "%s/paused:%s/tests/cuda/plugins", here, build_directory());
     free(here);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    if (network_leave())
+        network_loop();
     sandbox_write("empty.ini", "%s", "");
     launchers_allow_root();
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);

@@ -3,16 +3,17 @@
  * of this test's own with interfaces that it makes.
  */
 #include <arpa/inet.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lib/network.h"
 #include "lib/test.h"
 #include "plan/experiment.h"
 #include "plugins/lib/tcp/interface.h"
+#include "world/world.h"
 
 static void run(const char *command)
 {
@@ -20,33 +21,19 @@ static void run(const char *command)
         fail_msg("failed: %s", command);
 }
 
-static void write_text(const char *path, const char *text)
+static int leave_network(void **state)
 {
-    FILE *file = fopen(path, "we");
-    if (!file || fputs(text, file) < 0 || fclose(file) != 0)
-        fail_msg("cannot write %s", path);
-}
-
-/* As root, or where the system lets users have namespaces: made so that it is gone with the
- * process. */
-static int enter_namespace(void **state)
-{
-    char map[64];
-    unsigned user = getuid();
     (void)state;
-    if (unshare(CLONE_NEWNET) == 0)
-        return 0;
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+    if (!network_leave())
         fail_msg("this test needs a network namespace: be root, or allow users to make them");
-    snprintf(map, sizeof map, "0 %u 1", user);
-    write_text("/proc/self/uid_map", map);
     return 0;
 }
 
 static void expect(const char *wanted, bool one_machine, const char *name, const char *address)
 {
     struct dpb_interface found;
-    if (dpb_interface_find(&dpb_host, wanted, one_machine, &found) != DPB_OK)
+    dpb_world.n_machines = one_machine ? 1 : 2;
+    if (dpb_interface_find(&dpb_host, wanted, &found) != DPB_OK)
         fail_msg("'%s': %s", wanted, dpb_first_error(NULL));
     if (strcmp(found.name, name) != 0 || strcmp(found.address, address) != 0)
         fail_msg("'%s' is %s %s, not %s %s", wanted, found.name, found.address, name, address);
@@ -58,8 +45,9 @@ static void expect(const char *wanted, bool one_machine, const char *name, const
 static void expect_refused(const char *wanted, const char *word)
 {
     struct dpb_interface found = {.name = "as it was"};
+    dpb_world.n_machines = 2;
     dpb_first_error_clear();
-    assert_int_equal(dpb_interface_find(&dpb_host, wanted, false, &found), DPB_USAGE);
+    assert_int_equal(dpb_interface_find(&dpb_host, wanted, &found), DPB_USAGE);
     assert_string_equal(found.name, "as it was");
     if (!strstr(dpb_first_error(NULL), word))
         fail_msg("'%s': '%s' is not in: %s", wanted, word, dpb_first_error(NULL));
@@ -71,7 +59,7 @@ TEST(test_none)
 {
     expect_refused("", "there are: none");
     expect_refused("lo", "there are: none"); /* it is there, and down */
-    run("ip link set lo up");
+    network_loop();
     expect("", true, "lo", "127.0.0.1");
     expect("lo", false, "lo", "127.0.0.1");
     expect_refused("", "there are: lo 127.0.0.1, lo ::1");
@@ -134,7 +122,7 @@ TEST(test_different_networks)
     const char *code, *text;
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     run("ip address add 10.9.1.3/24 dev a1");
-    assert_int_equal(dpb_interface_find(&dpb_host, "a0", false, &own), DPB_OK);
+    assert_int_equal(dpb_interface_find(&dpb_host, "a0", &own), DPB_OK);
     inet_pton(AF_INET, "10.9.0.7", &address.sin_addr);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_false(dpb_interface_warn(&dpb_host, &own, 1, fd));
@@ -157,5 +145,5 @@ int main(void)
 {
     const struct dpb_log_hooks silent = {.silent = true};
     dpb_log_set_hooks(&silent);
-    return test_main(enter_namespace, NULL);
+    return test_main(leave_network, NULL);
 }

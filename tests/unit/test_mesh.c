@@ -147,7 +147,7 @@ static dpb_status meets(struct trial_scratch *scratch)
         if (rank != dpb_world.rank)
             add_peer(&talk, rank);
     struct dpb_mesh_transport *transport;
-    DPB_TRY(dpb_mesh_tcp_create(host, &options, true, &transport));
+    DPB_TRY(dpb_mesh_tcp_create(host, &options, &transport));
     const struct dpb_mesh_args args = args_of(&talk, dpb_world.rank, transport);
     DPB_TRY(dpb_mesh_open(&args, &talk.mesh));
     DPB_TRY(converse(&talk));

@@ -34,7 +34,7 @@ static dpb_status open_ring(const char *name, struct dpb_sums **ring)
     struct dpb_mesh_transport *transport;
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
         members[rank] = rank;
-    DPB_TRY(dpb_mesh_tcp_create(host, &options, true, &transport));
+    DPB_TRY(dpb_mesh_tcp_create(host, &options, &transport));
     const struct dpb_ring_args args = {.host = host,
                                        .transport = transport,
                                        .members = {.name = name,

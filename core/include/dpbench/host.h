@@ -226,6 +226,9 @@ struct dpb_host {
      * replaces the first. A rank keeps 8; a value that does not fit is left out, with a warning.
      * For setting up, by one thread. */
     void (*report)(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
+
+    /* Machines of the job, as its ranks lie: a strategy may hand other places to its libraries. */
+    uint32_t (*n_machines)(void);
 };
 
 #endif

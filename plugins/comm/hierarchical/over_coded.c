@@ -185,7 +185,7 @@ dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_
                                 .sums = {.ops = &sums_ops, .window = UINT64_MAX},
                                 .machines = made};
     dpb_status status =
-        drives ? dpb_mesh_tcp_create(host, &options->tcp, false, &over->transport) : DPB_OK;
+        drives ? dpb_mesh_tcp_create(host, &options->tcp, &over->transport) : DPB_OK;
     if (status != DPB_OK) {
         over_coded_close(&over->base);
         return status;

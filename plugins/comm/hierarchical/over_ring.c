@@ -67,7 +67,7 @@ static dpb_status open_transport(struct over_ring *over, const struct hierarchic
     }
 #endif
     (void)place; /* verbs without its library is refused before */
-    return dpb_mesh_tcp_create(over->host, &given->tcp, false, &over->transport);
+    return dpb_mesh_tcp_create(over->host, &given->tcp, &over->transport);
 }
 
 dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchical_options *options,

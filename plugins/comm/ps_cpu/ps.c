@@ -549,7 +549,7 @@ static dpb_status open_transport(struct ps *ps, const struct ps_options *given, 
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
     if (given->transport == PS_OVER_TCP)
-        return dpb_mesh_tcp_create(ps_host, &given->tcp, false, &ps->transport);
+        return dpb_mesh_tcp_create(ps_host, &given->tcp, &ps->transport);
 #ifdef DPB_HAVE_VERBS
     struct verbs_options verbs = given->verbs;
     verbs.interface = given->tcp.interface;

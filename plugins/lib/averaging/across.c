@@ -798,7 +798,7 @@ dpb_status dpb_across_open(struct dpb_strategy *base, const struct dpb_across_ar
     across->base = base;
     across->args = *args;
     dpb_status status = make_tables(across);
-    DPB_THEN(status, dpb_mesh_tcp_create(base->host, tcp, false, &across->transport));
+    DPB_THEN(status, dpb_mesh_tcp_create(base->host, tcp, &across->transport));
     if (status == DPB_OK)
         *made = across;
     else

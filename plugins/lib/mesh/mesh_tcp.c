@@ -33,7 +33,7 @@ struct mesh_tcp {
     struct dpb_mesh_transport base;
     const struct dpb_host *host;
     struct dpb_tcp_options options;
-    bool one_machine, survives;
+    bool survives;
     const int *fds; /* connections that are there already; NULL: none */
     struct dpb_mesh *mesh;
     uint32_t n_links, n_streams;
@@ -280,7 +280,7 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct dpb_mesh_args *arg
         peers[i] = (struct dpb_connect_peer){.rank = args->peers[i].rank,
                                              .dialled = (args->rank < args->peers[i].rank) ==
                                                         (args->peers[i].number == 0)};
-    DPB_TRY(dpb_tcp_connect(tcp->host, &tcp->options, tcp->one_machine, &party));
+    DPB_TRY(dpb_tcp_connect(tcp->host, &tcp->options, &party));
     for (uint32_t i = 0; i < args->n_peers; i++)
         take_connections(tcp, i, peers[i].fds);
     return DPB_OK;
@@ -374,10 +374,9 @@ static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *val
 }
 
 dpb_status dpb_mesh_tcp_create(const struct dpb_host *host, const struct dpb_tcp_options *options,
-                               bool one_machine, struct dpb_mesh_transport **transport)
+                               struct dpb_mesh_transport **transport)
 {
-    const struct mesh_tcp values = {
-        .options = *options, .one_machine = one_machine, .n_streams = (uint32_t)options->streams};
+    const struct mesh_tcp values = {.options = *options, .n_streams = (uint32_t)options->streams};
     return create(host, &values, transport);
 }
 

@@ -12,7 +12,7 @@
 
 /* @owned: its `close`. The options are copied; their strings stay until then. */
 dpb_status dpb_mesh_tcp_create(const struct dpb_host *host, const struct dpb_tcp_options *options,
-                               bool one_machine, struct dpb_mesh_transport **transport);
+                               struct dpb_mesh_transport **transport);
 /* The same over existing connections, n_streams a link (tests). `fds` is @borrowed until
  * `connect`, which takes ownership of the connections. */
 dpb_status dpb_mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,

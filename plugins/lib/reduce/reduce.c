@@ -350,8 +350,7 @@ static dpb_status open_across(struct reduce *comm)
     if (!goes_across(&comm->base.args))
         return DPB_OK;
     DPB_TRY(dpb_strategy_order(&comm->base, &comm->order, &comm->position));
-    return dpb_mesh_tcp_create(host, dpb_tcp_options_of(plugin, comm->options), false,
-                               &comm->transport);
+    return dpb_mesh_tcp_create(host, dpb_tcp_options_of(plugin, comm->options), &comm->transport);
 }
 
 static dpb_status reduce_open(const void *options, const struct dpb_comm_args *args, void **made)

@@ -172,12 +172,13 @@ static const struct ifaddrs *way_out(const struct ifaddrs *all)
     return first_of(all, routed);
 }
 
-static const struct ifaddrs *choose(const struct ifaddrs *all, const char *wanted, bool one_machine)
+static const struct ifaddrs *choose(const struct dpb_host *host, const struct ifaddrs *all,
+                                    const char *wanted)
 {
     struct network network;
     const struct ifaddrs *found = NULL;
     if (wanted[0] == '\0')
-        return one_machine ? loopback(all) : way_out(all);
+        return host->n_machines() == 1 ? loopback(all) : way_out(all);
     for (const char *at = wanted; at && !found; at = strchr(at, ',')) {
         char word[WORD_BYTES];
         at += *at == ',';
@@ -234,13 +235,13 @@ bool dpb_interface_warn(const struct dpb_host *host, const struct dpb_interface 
     return warns;
 }
 
-dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
+dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted,
                               struct dpb_interface *found)
 {
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0)
         return host->fail(DPB_IO, "cannot list the network interfaces: %s", strerror(errno));
-    const struct ifaddrs *chosen = choose(all, wanted, one_machine);
+    const struct ifaddrs *chosen = choose(host, all, wanted);
     char list[LIST_BYTES];
     dpb_status status = DPB_OK;
     if (!chosen)

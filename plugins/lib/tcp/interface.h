@@ -38,7 +38,7 @@ bool dpb_interface_warn(const struct dpb_host *host, const struct dpb_interface 
                         int peer);
 
 /* `wanted` as above; never NULL. Blocks for system calls only. Reports the chosen interface. */
-dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
+dpb_status dpb_interface_find(const struct dpb_host *host, const char *wanted,
                               struct dpb_interface *found);
 
 #endif

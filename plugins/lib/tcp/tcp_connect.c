@@ -17,7 +17,7 @@ dpb_status dpb_tcp_check_port(const struct dpb_host *host, const struct dpb_tcp_
 }
 
 dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_options *tcp,
-                           bool one_machine, const struct dpb_connect_args *args)
+                           const struct dpb_connect_args *args)
 {
     struct dpb_interface found;
     struct dpb_connect_args own = *args; /* `found` ends with this function */
@@ -25,7 +25,7 @@ dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_opt
     own.store = host->store;
     if (own.n_peers == 0)
         return host->connect(&own);
-    DPB_TRY(dpb_interface_find(host, tcp->interface, one_machine, &found));
+    DPB_TRY(dpb_interface_find(host, tcp->interface, &found));
     DPB_TRY(dpb_tcp_check_port(host, tcp, args->rank));
     if (found.socket.any.sa_family == AF_INET)
         found.socket.ip4.sin_port = htons((uint16_t)port);
@@ -35,7 +35,7 @@ dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_opt
     own.address = &found.socket.any;
     own.address_bytes = found.socket_bytes;
     DPB_TRY(host->connect(&own));
-    bool warned = one_machine || tcp->interface[0] != '\0';
+    bool warned = host->n_machines() == 1 || tcp->interface[0] != '\0';
     for (uint32_t i = 0; i < own.n_peers && !warned; i++)
         warned = dpb_interface_warn(host, &found, own.peers[i].rank, own.peers[i].fds[0]);
     return DPB_OK;

@@ -47,6 +47,6 @@ dpb_status dpb_tcp_check_port(const struct dpb_host *host, const struct dpb_tcp_
 
 /* host->connect at the address that the options name. `args` has all but address and interface. */
 dpb_status dpb_tcp_connect(const struct dpb_host *host, const struct dpb_tcp_options *tcp,
-                           bool one_machine, const struct dpb_connect_args *args);
+                           const struct dpb_connect_args *args);
 
 #endif

@@ -98,7 +98,7 @@ static dpb_status read_choice(const struct dpb_host *host, const struct port_wan
     }
     if (choice->interface[0] != '\0') {
         struct dpb_interface interface;
-        DPB_TRY(dpb_interface_find(host, choice->interface, false, &interface));
+        DPB_TRY(dpb_interface_find(host, choice->interface, &interface));
         gid_of_address(&interface, &choice->address);
         snprintf(choice->interface, sizeof choice->interface, "%s", interface.name);
     }
