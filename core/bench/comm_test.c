@@ -30,7 +30,7 @@ struct comm_test {
     struct dpb_pattern_sum pattern; /* of the exchange under way */
     bool spoilt; /* an exchange leaves neither sums nor the input in the gradients */
 
-    struct dpb_mapping flag, *flags; /* where the workers meet; flags[rank] */
+    struct dpb_shared flags; /* where the workers meet; flags.of[rank] */
     uint32_t meeting;
 
     bool stopping; /* rank 0 has proposed to end this point */
@@ -61,7 +61,7 @@ static dpb_status sum_up(const struct comm_test *test, const char *what, uint64_
 
 static struct dpb_flag *flag_of(const struct comm_test *test, uint32_t rank)
 {
-    return test->flags[rank].memory;
+    return test->flags.of[rank].memory;
 }
 
 static dpb_status meet_once(struct comm_test *test)
@@ -398,13 +398,11 @@ static dpb_status share_flags(struct comm_test *test)
 {
     const struct dpb_experiment *experiment = test->exchange.experiment;
     bool worker = dpb_world.role == DPB_WORKER, seen = true;
-    DPB_TRY(dpb_mapping_create("meeting", worker ? sizeof(struct dpb_flag) : 0, &test->flag));
-    test->flags = calloc(dpb_world.n_ranks, sizeof *test->flags);
-    if (!test->flags)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the flags of %u ranks", dpb_world.n_ranks);
-    DPB_TRY(dpb_world_share("meeting", &test->flag, 1, test->flags));
+    const struct dpb_offer mine = {.name = "meeting",
+                                   .bytes = worker ? sizeof(struct dpb_flag) : 0};
+    DPB_TRY(dpb_world_share("meeting", &mine, 1, &test->flags));
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++)
-        seen = seen && test->flags[rank].memory;
+        seen = seen && test->flags.of[rank].memory;
     if (!seen && experiment->settings.comm_test.barrier == DPB_BARRIER_MEMORY)
         return dpb_fail(DPB_UNSUPPORTED,
                         "comm_test.barrier = memory: the workers are on several machines; leave it "
@@ -443,11 +441,7 @@ static void close_test(struct comm_test *test)
 {
     dpb_exchange_close(&test->exchange);
     dpb_engine_close(&test->engine);
-    for (uint32_t rank = 0; test->flags && rank < dpb_world.n_ranks; rank++)
-        if (rank != dpb_world.rank)
-            dpb_mapping_destroy(&test->flags[rank]);
-    dpb_mapping_destroy(&test->flag);
-    free(test->flags);
+    dpb_shared_destroy(&test->flags);
 }
 
 static dpb_status run_points(struct comm_test *test)
@@ -466,7 +460,6 @@ dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
 {
     struct comm_test *test = calloc(1, sizeof *test);
     DPB_TRY(dpb_allocated(test));
-    test->flag.fd = -1;
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_exchange_init(&test->exchange, experiment);
     dpb_status status = open_test(experiment, test);

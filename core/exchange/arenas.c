@@ -23,15 +23,13 @@ static void list_plan(const struct dpb_comm_plan *want, const struct dpb_layout 
     memcpy(bytes, sizes, sizeof sizes);
 }
 
-/* Slots as few as plan->gradient_slots makes them lie behind the addresses of a whole arena. */
-static dpb_status make_on_host(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
-                               int kind, uint64_t bytes, struct dpb_mapping *made)
+/* Bytes behind the addresses of a whole arena: slots as few as plan->gradient_slots makes them. */
+static uint64_t held_bytes(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
+                           int kind, uint64_t bytes)
 {
     const uint64_t held = dpb_slots_elements(layout, plan->bucket_elements, plan->gradient_slots) *
                           dpb_dtype_size(layout->gradient_type);
-    return kind == DPB_ARENA_GRADIENTS && held < bytes
-               ? dpb_mapping_create_window(names[kind], held, bytes, made)
-               : dpb_mapping_create(names[kind], bytes, made);
+    return kind == DPB_ARENA_GRADIENTS && held < bytes ? held : bytes;
 }
 
 static bool is_on_device(const struct dpb_arena_memory *m, int kind)
@@ -71,14 +69,14 @@ static dpb_status make_sums(struct dpb_arena_memory *m, const struct dpb_comm_pl
 
 static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
                            const struct dpb_layout *layout,
-                           struct dpb_mapping offered[DPB_ARENA_KINDS])
+                           struct dpb_offer offered[DPB_ARENA_KINDS])
 {
     dpb_memory memory[DPB_ARENA_KINDS];
     uint64_t bytes[DPB_ARENA_KINDS];
     list_plan(plan, layout, memory, bytes);
     DPB_TRY(m->place->ops->open(m->place->device, &m->queue));
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
-        offered[kind] = (struct dpb_mapping){.fd = -1};
+        offered[kind] = (struct dpb_offer){.name = names[kind]};
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
             continue;
         const bool shared = memory[kind] == DPB_MEMORY_SHARED;
@@ -89,45 +87,17 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
                                             m->own_shared[kind], &m->own_device[kind]));
             continue;
         }
-        DPB_TRY(make_on_host(plan, layout, kind, bytes[kind], &m->own[kind]));
-        m->own_bytes[kind] = m->own[kind].bytes;
+        const uint64_t held = m->own_bytes[kind] = held_bytes(plan, layout, kind, bytes[kind]);
+        const uint64_t window = held < bytes[kind] ? bytes[kind] : 0;
         if (shared)
-            offered[kind] = m->own[kind];
+            offered[kind] = (struct dpb_offer){names[kind], held, window};
+        else
+            DPB_TRY(dpb_mapping_create_window(names[kind], held, window, &m->own[kind]));
     }
     return make_sums(m, plan, layout);
 }
 
 /* ---- of the peers -------------------------------------------------------------------------- */
-
-/* Whether any rank offers memory. Rank 0 asks all and informs all: these are as many requests as
- * ranks, while all pairs that meet to share nothing are as many as their square. */
-static dpb_status ask_offers(const struct dpb_mapping offered[DPB_ARENA_KINDS], bool *any)
-{
-    static const char all[] = "arenas offered";
-    size_t size = sizeof *any;
-    bool lost;
-    *any = false;
-    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
-        *any |= offered[kind].bytes > 0;
-    if (dpb_world.rank != 0) {
-        DPB_TRY(dpb_store_put_own(all, any, sizeof *any));
-        return dpb_store_get_from(0, all, any, &size, &lost);
-    }
-    for (uint32_t rank = 1; rank < dpb_world.n_ranks; rank++) {
-        bool theirs = false;
-        DPB_TRY(dpb_store_get_of(rank, all, &theirs, sizeof theirs, &lost));
-        *any |= theirs;
-    }
-    return dpb_store.put(all, any, sizeof *any);
-}
-
-static dpb_status share_host(struct dpb_arena_memory *m,
-                             const struct dpb_mapping offered[DPB_ARENA_KINDS])
-{
-    bool any;
-    DPB_TRY(ask_offers(offered, &any));
-    return any ? dpb_world_share("arenas", offered, DPB_ARENA_KINDS, m->peers) : DPB_OK;
-}
 
 /* A worker's shared memory on its device, in the store. */
 struct offer {
@@ -181,28 +151,29 @@ static dpb_status share_device(struct dpb_arena_memory *m)
 static void *memory_of(const struct dpb_arena_memory *m, uint32_t rank, uint32_t kind)
 {
     uint32_t at = rank * DPB_ARENA_KINDS + kind;
-    if (rank == dpb_world.rank)
-        return m->own_device[kind] ? m->own_device[kind] : m->own[kind].memory;
-    return m->peers_device[at] ? m->peers_device[at] : m->peers[at].memory;
+    if (rank == dpb_world.rank && m->own_device[kind])
+        return m->own_device[kind];
+    if (rank == dpb_world.rank && m->own[kind].memory)
+        return m->own[kind].memory;
+    return m->peers_device[at] ? m->peers_device[at] : m->shared.of[at].memory;
 }
 
 dpb_status dpb_arenas_make(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
                            const struct dpb_layout *layout, bool on_device,
                            struct dpb_arenas *arenas)
 {
-    struct dpb_mapping offered[DPB_ARENA_KINDS];
+    struct dpb_offer offered[DPB_ARENA_KINDS];
     uint32_t n_ranks = dpb_world.n_ranks;
     size_t places = (size_t)n_ranks * DPB_ARENA_KINDS;
     m->on_device = on_device;
     m->place = on_device ? &m->device : &dpb_host_device;
     DPB_TRY(make_own(m, plan, layout, offered));
-    m->peers = calloc(places, sizeof *m->peers);
     m->peers_device = calloc(places, sizeof *m->peers_device);
     m->views = calloc(places, sizeof *m->views);
     m->direct = calloc(n_ranks, sizeof *m->direct);
-    if (!m->peers || !m->peers_device || !m->views || !m->direct)
+    if (!m->peers_device || !m->views || !m->direct)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
-    DPB_TRY(share_host(m, offered));
+    DPB_TRY(dpb_world_share("arenas", offered, DPB_ARENA_KINDS, &m->shared));
     DPB_TRY(share_device(m));
     for (uint32_t rank = 0; rank < n_ranks; rank++)
         for (uint32_t kind = 0; kind < DPB_ARENA_KINDS; kind++)
@@ -241,9 +212,7 @@ void dpb_arenas_release(struct dpb_arena_memory *m)
     const struct dpb_queue_ops *ops = m->device.ops;
     dpb_arenas_let_go(m);
     dpb_arenas_stop(m);
-    for (uint32_t i = 0; m->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
-        if (i / DPB_ARENA_KINDS != dpb_world.rank)
-            dpb_mapping_destroy(&m->peers[i]);
+    dpb_shared_destroy(&m->shared);
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         dpb_mapping_destroy(&m->own[kind]);
         if (m->own_device[kind] && (!m->own_shared[kind] || m->all_let_go))
@@ -254,11 +223,9 @@ void dpb_arenas_release(struct dpb_arena_memory *m)
     if (m->staging)
         m->place->ops->unpin(m->place->device, m->staging);
     m->staging = NULL;
-    free(m->peers);
     free(m->peers_device);
     free(m->views);
     free(m->direct);
-    m->peers = NULL;
     m->peers_device = NULL;
     m->views = NULL;
     m->direct = NULL;

@@ -23,10 +23,11 @@ enum {
 struct dpb_arena_memory {
     struct dpb_device_arenas device; /* the worker's device; else the host */
     bool on_device; /* all but scratch, and the optimizer's state, lie in memory of `device` */
-    const struct dpb_device_arenas *place;           /* where weights and gradients lie */
-    struct dpb_queue *queue;                         /* core's own, of `place` */
-    struct dpb_mapping own[DPB_ARENA_KINDS], *peers; /* [rank * DPB_ARENA_KINDS + kind] */
-    void *own_device[DPB_ARENA_KINDS], **peers_device;
+    const struct dpb_device_arenas *place;   /* where weights and gradients lie */
+    struct dpb_queue *queue;                 /* core's own, of `place` */
+    struct dpb_mapping own[DPB_ARENA_KINDS]; /* private memory on the host */
+    struct dpb_shared shared;                /* on the host, of all ranks of this machine */
+    void *own_device[DPB_ARENA_KINDS], **peers_device; /* [rank * DPB_ARENA_KINDS + kind] */
     struct dpb_mapping sums;             /* plan->keeps_sums; pages of own ranges alone are used */
     uint64_t own_bytes[DPB_ARENA_KINDS]; /* on the host and the device; sums are gradients */
     bool own_shared[DPB_ARENA_KINDS], *direct;

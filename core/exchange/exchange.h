@@ -73,10 +73,10 @@ struct dpb_resident {
     struct dpb_resident_bucket *buckets; /* NULL: all weights are here all the time */
     uint64_t *held, n_held;              /* those that are held */
     uint64_t n_needs, n_shown, turn;
-    uint32_t node;       /* that was entered last */
-    bool in_step;        /* of training: the device's passes enter nodes */
-    bool prefetches;     /* a bucket of the next node may be needed */
-    uint64_t most_bytes; /* of memory behind the arena, in passes */
+    uint32_t node;                  /* that was entered last */
+    bool in_step;                   /* of training: the device's passes enter nodes */
+    bool prefetches;                /* a bucket of the next node may be needed */
+    uint64_t most_held, most_bytes; /* buckets, and memory behind the arena, in passes */
 };
 
 /* comm.late: an exchange continues in the next step. */

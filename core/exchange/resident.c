@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -32,13 +31,27 @@ static dpb_status give_back(const struct dpb_exchange *exchange, uint64_t begin,
     return DPB_OK;
 }
 
-/* The memory behind the arena, as the system counts it. */
+/* The memory behind the arena, as the system counts it, where it may be the most. */
 static void measure(struct dpb_exchange *exchange)
 {
-    struct stat about;
-    if (fstat(exchange->memory.own[DPB_ARENA_WEIGHTS].fd, &about) == 0 &&
-        (uint64_t)about.st_blocks * 512 > exchange->resident.most_bytes)
-        exchange->resident.most_bytes = (uint64_t)about.st_blocks * 512;
+    enum { PAGES = 4096 };
+    unsigned char there[PAGES];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t bytes = dpb_arena_bytes(exchange, exchange->layout.weight_type);
+    struct dpb_resident *resident = &exchange->resident;
+    uint64_t n = 0;
+    if (resident->n_held < resident->most_held)
+        return;
+    resident->most_held = resident->n_held;
+    for (size_t at = 0; at < bytes; at += PAGES * page) {
+        const size_t rest = bytes - at < PAGES * page ? bytes - at : PAGES * page;
+        if (mincore((char *)exchange->arenas.weights + at, rest, there) != 0)
+            return;
+        for (size_t i = 0; i < (rest + page - 1) / page; i++)
+            n += there[i] & 1;
+    }
+    if (n * page > resident->most_bytes)
+        resident->most_bytes = n * page;
 }
 
 /* ---- needs ---------------------------------------------------------------------------------- */

@@ -470,7 +470,7 @@ static void expire_waiter(struct dpb_store_server *server, const struct waiter *
     enum { LISTED = 8 };
     char array[TEXT_BYTES];
     struct dpb_text text = dpb_text_in(array, sizeof array);
-    uint32_t first = UINT32_MAX, n_missing = 0;
+    uint32_t first = waiter->from, n_missing = 0;
     dpb_text_add(&text, "%s%s'%s", missing[waiter->op], waiter->key,
                  waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
     forget(server, waiter);

@@ -1,11 +1,17 @@
 /*
  * share.c - memory that the ranks of a machine share.
  *
- * Each rank listens on an abstract Unix socket whose name the kernel chooses, and puts it into the
- * store; of two ranks the higher connects. Both say hello: rank, the job's secret, sizes, and their
- * descriptors with it. All sockets are served by one loop that never blocks in one of them, so the
- * order in which ranks come does not matter. Sockets of this kind vanish with their processes.
+ * One rank is the hub. It listens on an abstract Unix socket whose name the kernel chooses, and
+ * puts it into the store; the others connect. Both say hello: rank, the job's secret, sizes, and
+ * their descriptors with it. All sockets are served by one loop that never blocks in one of them,
+ * so the order in which ranks come does not matter. Sockets of this kind vanish with their
+ * processes.
+ *
+ * What all ranks share is one memory with a part for each of them, which every rank maps as a
+ * whole: so there are as many requests, sockets and mappings as ranks. With a memory of its own for
+ * each rank there were their square, and pages come only when they are first used anyhow.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,6 +36,7 @@ enum {
     SLICE_MS = 50,
     RETRY_MS = 2,
     HUGE_BYTES = 4 << 20,
+    HUGE_PAGE_BYTES = 2 << 20,
     MAX_STRANGERS = 16
 };
 
@@ -49,14 +56,14 @@ static size_t addresses_of(const struct dpb_mapping *mapping)
     return mapping->window > 0 ? mapping->window : mapping->bytes;
 }
 
-/* The addresses are taken at once, so that the copies of the memory lie side by side. */
-static void *map_window(int fd, size_t bytes, size_t window)
+/* The addresses are taken at once, so that the copies of the memory lie side by side. From no bytes
+ * on, mremap adds a mapping of the same memory. */
+static void *map_window(void *memory, size_t bytes, size_t window)
 {
     char *first = mmap(NULL, window, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t at = 0; first != MAP_FAILED && at < window; at += bytes) {
         const size_t n = window - at < bytes ? window - at : bytes;
-        if (mmap(first + at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
-            MAP_FAILED)
+        if (mremap(memory, 0, n, MREMAP_MAYMOVE | MREMAP_FIXED, first + at) != MAP_FAILED)
             continue;
         const int error = errno;
         munmap(first, window);
@@ -66,18 +73,37 @@ static void *map_window(int fd, size_t bytes, size_t window)
     return first;
 }
 
-/* Fills in `memory`. */
+static dpb_status cannot_map(size_t bytes, const char *what)
+{
+    return dpb_fail(DPB_NO_MEMORY, "cannot map %zu bytes of shared memory for %s: %s", bytes, what,
+                    strerror(errno));
+}
+
+/* An advice: without it pages are small. */
+static void advise_huge(void *memory, size_t bytes)
+{
+    if (bytes >= HUGE_BYTES)
+        madvise(memory, bytes, MADV_HUGEPAGE);
+}
+
+/* Fills in `memory`, without a window. */
 static dpb_status map_memory(int fd, const char *what, struct dpb_mapping *mapping)
 {
-    const size_t addresses = addresses_of(mapping);
-    void *mapped = mapping->window > 0
-                       ? map_window(fd, mapping->bytes, mapping->window)
-                       : mmap(NULL, addresses, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *mapped = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
-        return dpb_fail(DPB_NO_MEMORY, "cannot map %zu bytes of shared memory for %s: %s",
-                        addresses, what, strerror(errno));
-    if (addresses >= HUGE_BYTES)
-        madvise(mapped, addresses, MADV_HUGEPAGE); /* an advice: without it pages are small */
+        return cannot_map(mapping->bytes, what);
+    advise_huge(mapped, mapping->bytes);
+    mapping->memory = mapped;
+    return DPB_OK;
+}
+
+/* `memory` again and again. */
+static dpb_status widen(const char *name, void *memory, struct dpb_mapping *mapping)
+{
+    void *mapped = map_window(memory, mapping->bytes, mapping->window);
+    if (mapped == MAP_FAILED)
+        return cannot_map(mapping->window, name);
+    advise_huge(mapped, mapping->window);
     mapping->memory = mapped;
     return DPB_OK;
 }
@@ -110,6 +136,11 @@ dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t wind
     }
     made.fd = fd;
     dpb_status status = map_memory(fd, name, &made);
+    if (status == DPB_OK && window > 0) {
+        void *once = made.memory;
+        status = widen(name, once, &made);
+        munmap(once, bytes);
+    }
     if (status == DPB_OK)
         *mapping = made;
     else
@@ -133,7 +164,7 @@ struct hello {
     uint64_t magic;
     uint32_t rank, n;
     uint8_t secret[DPB_SECRET_BYTES];
-    uint64_t bytes[MAX_MAPPINGS], window[MAX_MAPPINGS];
+    uint64_t bytes[MAX_MAPPINGS];
 };
 
 /* One connection. Outgoing ones know their rank from the start, incoming ones by the hello. */
@@ -148,8 +179,7 @@ struct exchange {
     const struct dpb_mapping *mine;
     struct dpb_mapping *peers;
     uint32_t n;
-    bool with_0_alone;
-    uint32_t n_partners;
+    uint32_t hub, n_partners;
     int listener;
     struct link *links; /* n_links: a place for each peer, and some for strangers */
     uint32_t n_links, n_done;
@@ -160,7 +190,7 @@ struct exchange {
 static bool is_partner(const struct exchange *exchange, uint32_t rank)
 {
     return rank != dpb_world.rank && dpb_world_is_local(rank) &&
-           (!exchange->with_0_alone || rank == 0 || dpb_world.rank == 0);
+           (rank == exchange->hub || dpb_world.rank == exchange->hub);
 }
 
 static bool same_user(int fd)
@@ -181,7 +211,6 @@ static dpb_status send_hello(const struct exchange *exchange, struct link *link)
     memcpy(hello.secret, job_secret, sizeof hello.secret);
     for (uint32_t i = 0; i < exchange->n; i++) {
         hello.bytes[i] = exchange->mine[i].bytes;
-        hello.window[i] = exchange->mine[i].window;
         if (exchange->mine[i].bytes > 0)
             fds[n_fds++] = exchange->mine[i].fd;
     }
@@ -218,8 +247,7 @@ static dpb_status map_peer(struct exchange *exchange, const struct hello *hello,
                 DPB_FAILED,
                 "sharing of %s: descriptor %u has %lld bytes (seals %d), %llu were said", what, i,
                 (long long)info.st_size, seals, (unsigned long long)hello->bytes[i]);
-        *peer = (struct dpb_mapping){
-            .bytes = (size_t)hello->bytes[i], .window = (size_t)hello->window[i], .fd = -1};
+        *peer = (struct dpb_mapping){.bytes = (size_t)hello->bytes[i], .fd = -1};
         DPB_TRY(map_memory(fd, what, peer));
     }
     return DPB_OK;
@@ -421,18 +449,12 @@ static dpb_status exchange_open(struct exchange *exchange)
     return DPB_OK;
 }
 
-static dpb_status share(const char *name, const struct dpb_mapping *mine, uint32_t n,
-                        bool with_0_alone, struct dpb_mapping *peers)
+static dpb_status share(const char *name, uint32_t hub, const struct dpb_mapping *mine, uint32_t n,
+                        struct dpb_mapping *peers)
 {
-    struct exchange exchange = {.name = name,
-                                .mine = mine,
-                                .peers = peers,
-                                .n = n,
-                                .with_0_alone = with_0_alone,
-                                .listener = -1};
-    if (n > MAX_MAPPINGS)
-        return dpb_fail(DPB_FAILED, "sharing of %s: %u mappings, at most %d are possible", name, n,
-                        MAX_MAPPINGS);
+    struct exchange exchange = {
+        .name = name, .mine = mine, .peers = peers, .n = n, .hub = hub, .listener = -1};
+    assert(n <= MAX_MAPPINGS);
     memset(peers, 0, sizeof *peers * n * dpb_world.n_ranks);
     dpb_status status = exchange_open(&exchange);
     DPB_THEN(status, exchange_all(&exchange));
@@ -453,14 +475,157 @@ static dpb_status share(const char *name, const struct dpb_mapping *mine, uint32
     return DPB_OK;
 }
 
-dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
-                           struct dpb_mapping *peers)
-{
-    return share(name, mine, n, false, peers);
-}
-
 dpb_status dpb_world_share_with_0(const char *name, const struct dpb_mapping *mine, uint32_t n,
                                   struct dpb_mapping *peers)
 {
-    return share(name, mine, n, true, peers);
+    return share(name, 0, mine, n, peers);
+}
+
+/* ---- one memory for all -------------------------------------------------------------------- */
+
+/* Of a rank, in one of the memories; the hub says where. */
+struct part {
+    uint64_t bytes, window, at;
+};
+
+/* The first rank of this machine. */
+static uint32_t find_hub(void)
+{
+    uint32_t rank = 0;
+    while (!dpb_world_is_local(rank))
+        rank++;
+    return rank;
+}
+
+/* There is space for MAX_MAPPINGS more. */
+static dpb_status get_parts(const char *key, uint32_t rank, uint32_t n, struct part *parts)
+{
+    size_t bytes = (n + MAX_MAPPINGS) * sizeof *parts;
+    bool lost;
+    dpb_world_note("bind", UINT64_MAX, rank);
+    DPB_TRY(dpb_store_get_from(rank, key, parts, &bytes, &lost));
+    return bytes == n * sizeof *parts
+               ? DPB_OK
+               : dpb_fail(DPB_FAILED, "%s: %zu mappings, not %u", key, bytes / sizeof *parts, n);
+}
+
+/* The hub gets the parts of all ranks, parts[rank * n + i], and lays them out in the order of the
+ * ranks: large ones from a huge page on. bytes[i] becomes that of a memory. */
+static dpb_status gather_parts(const char *name, uint32_t n, struct part *parts, size_t *bytes)
+{
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        char key[DPB_STORE_KEY_BYTES + 1];
+        snprintf(key, sizeof key, "sharing of %s/%u", name, rank);
+        if (rank != dpb_world.rank && dpb_world_is_local(rank))
+            DPB_TRY(get_parts(key, rank, n, &parts[rank * n]));
+        for (uint32_t i = 0; i < n; i++) {
+            struct part *part = &parts[rank * n + i];
+            const size_t page =
+                part->bytes < HUGE_BYTES ? (size_t)sysconf(_SC_PAGESIZE) : HUGE_PAGE_BYTES;
+            if (part->bytes == 0)
+                continue;
+            part->at = (bytes[i] + page - 1) / page * page;
+            bytes[i] = part->at + part->bytes;
+        }
+    }
+    return DPB_OK;
+}
+
+/* *any: a rank offers something. */
+static dpb_status agree_on_parts(const char *name, const struct dpb_offer *mine, uint32_t n,
+                                 struct part *parts, struct dpb_shared *shared, bool *any)
+{
+    const uint32_t hub = find_hub(), n_all = dpb_world.n_ranks * n;
+    char own[DPB_STORE_KEY_BYTES + 1], all[DPB_STORE_KEY_BYTES + 1];
+    size_t bytes[MAX_MAPPINGS] = {0};
+    snprintf(own, sizeof own, "sharing of %s/%u", name, dpb_world.rank);
+    snprintf(all, sizeof all, "sharing of %s/by %u", name, hub);
+    for (uint32_t i = 0; i < n; i++) {
+        if (mine[i].bytes > INT64_MAX / DPB_JOB_RANKS)
+            return dpb_fail(DPB_NO_MEMORY, "cannot make %zu bytes of shared memory for %s",
+                            mine[i].bytes, mine[i].name);
+        parts[dpb_world.rank * n + i] = (struct part){mine[i].bytes, mine[i].window, 0};
+    }
+    if (dpb_world.rank == hub) {
+        DPB_TRY(gather_parts(name, n, parts, bytes));
+        DPB_TRY(dpb_store.put(all, parts, n_all * sizeof *parts));
+        for (uint32_t i = 0; i < n; i++)
+            DPB_TRY(dpb_mapping_create(mine[i].name, bytes[i], &shared->whole[i]));
+    } else {
+        DPB_TRY(dpb_store.put(own, &parts[dpb_world.rank * n], n * sizeof *parts));
+        DPB_TRY(get_parts(all, hub, n_all, parts));
+    }
+    *any = false;
+    for (uint32_t i = 0; i < n_all; i++)
+        *any |= parts[i].bytes > 0;
+    return DPB_OK;
+}
+
+static dpb_status view_part(const char *name, const struct part *part,
+                            const struct dpb_mapping *whole, struct dpb_mapping *view)
+{
+    struct dpb_mapping made = {.fd = -1};
+    if (part->bytes > 0) {
+        if (part->at + part->bytes > whole->bytes)
+            return dpb_fail(DPB_FAILED, "sharing of %s: a memory is too small", name);
+        made =
+            (struct dpb_mapping){(char *)whole->memory + part->at, part->bytes, -1, part->window};
+        if (part->window > 0)
+            DPB_TRY(widen(name, made.memory, &made));
+    }
+    *view = made;
+    return DPB_OK;
+}
+
+/* First shared->of[hub * n + i] is a whole memory. */
+static dpb_status share_parts(const char *name, const struct dpb_offer *mine,
+                              struct dpb_shared *shared, struct part *parts)
+{
+    const uint32_t n = shared->n, n_all = dpb_world.n_ranks * n;
+    struct dpb_mapping *hubs = &shared->of[find_hub() * n];
+    bool any;
+    DPB_TRY(agree_on_parts(name, mine, n, parts, shared, &any));
+    if (!any)
+        return DPB_OK;
+    DPB_TRY(share(name, find_hub(), shared->whole, n, shared->of));
+    for (uint32_t i = 0; i < n; i++) {
+        shared->whole[i] = hubs[i];
+        if (hubs[i].memory && hubs[i].fd >= 0)
+            close(hubs[i].fd);
+        shared->whole[i].fd = -1;
+    }
+    memset(shared->of, 0, n_all * sizeof *shared->of);
+    for (uint32_t i = 0; i < n_all; i++)
+        DPB_TRY(view_part(name, &parts[i], &shared->whole[i % n], &shared->of[i]));
+    return DPB_OK;
+}
+
+dpb_status dpb_world_share(const char *name, const struct dpb_offer *mine, uint32_t n,
+                           struct dpb_shared *shared)
+{
+    const size_t all = (size_t)dpb_world.n_ranks * n;
+    struct dpb_shared made = {.n = n};
+    made.of = calloc(all, sizeof *made.of);
+    made.whole = calloc(n, sizeof *made.whole);
+    struct part *parts = calloc(all + MAX_MAPPINGS, sizeof *parts);
+    dpb_status status = dpb_allocated(made.of && made.whole && parts);
+    DPB_THEN(status, share_parts(name, mine, &made, parts));
+    free(parts);
+    if (status == DPB_OK)
+        *shared = made;
+    else
+        dpb_shared_destroy(&made);
+    return status;
+}
+
+void dpb_shared_destroy(struct dpb_shared *shared)
+{
+    for (size_t i = 0; shared->of && i < (size_t)dpb_world.n_ranks * shared->n; i++)
+        if (shared->of[i].window > 0)
+            munmap(shared->of[i].memory, shared->of[i].window);
+    for (uint32_t i = 0; shared->whole && i < shared->n; i++)
+        dpb_mapping_destroy(&shared->whole[i]);
+    free(shared->of);
+    free(shared->whole);
+    *shared = (struct dpb_shared){.n = 0};
 }

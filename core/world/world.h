@@ -99,16 +99,32 @@ dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t wind
                                      struct dpb_mapping *mapping);
 void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; zeroes it */
 
+/* What a rank shares: `bytes` (0: nothing), and 0 or a window, as in struct dpb_mapping; `name` as
+ * for dpb_mapping_create. */
+struct dpb_offer {
+    const char *name;
+    size_t bytes, window;
+};
+
+/* Memory that the ranks of a machine have in common: of[rank * n + i] is that rank's i-th offer,
+ * zeroes for ranks of other machines. */
+struct dpb_shared {
+    struct dpb_mapping *of, *whole; /* views of the n memories, and these */
+    uint32_t n;
+};
+
 /*
- * Collective over all ranks of the job: each rank offers n mappings (bytes = 0: none; the same n
- * everywhere) and maps all mappings of the others on its machine. peers[rank * n + i] is filled, by
- * zeroes for ranks of other machines. Own entries are a copy of `mine`; do not destroy them.
+ * Collective over all ranks of the job: each rank offers n parts (the same n everywhere) and gets
+ * those of all ranks on its machine, its own too. Their pages are there once they are used.
  * Descriptors travel over abstract Unix sockets whose peers prove the same user and the job's
- * secret. `name` is used once a job.
+ * secret. `name` is used once a job. *shared is @owned: dpb_shared_destroy.
  */
-dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
-                           struct dpb_mapping *peers);
-/* Likewise, between rank 0 and each other rank of its machine alone. */
+dpb_status dpb_world_share(const char *name, const struct dpb_offer *mine, uint32_t n,
+                           struct dpb_shared *shared);
+void dpb_shared_destroy(struct dpb_shared *shared); /* accepts zeroed ones; zeroes it */
+/* Likewise collective, between rank 0 and each other rank of its machine alone: of memory that each
+ * has already. peers[rank * n + i] is filled; own entries are a copy of `mine`, do not destroy
+ * them. */
 dpb_status dpb_world_share_with_0(const char *name, const struct dpb_mapping *mine, uint32_t n,
                                   struct dpb_mapping *peers);
 /* Sets the secret that peers must prove; called by dpb_world_open. */

@@ -21,11 +21,11 @@ enum {
 /* A flag of each rank, shared by all; rank r's is flags[r]. */
 static dpb_status share_flags(struct dpb_flag **flags)
 {
-    static struct dpb_mapping mine, peers[TRIAL_RANKS];
-    DPB_TRY(dpb_mapping_create("flags", sizeof(struct dpb_flag), &mine));
-    DPB_TRY(dpb_world_share("flags", &mine, 1, peers));
+    static struct dpb_shared shared;
+    const struct dpb_offer mine = {.name = "flags", .bytes = sizeof(struct dpb_flag)};
+    DPB_TRY(dpb_world_share("flags", &mine, 1, &shared));
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
-        flags[rank] = peers[rank].memory;
+        flags[rank] = shared.of[rank].memory;
     return DPB_OK;
 }
 

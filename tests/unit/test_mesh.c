@@ -175,10 +175,10 @@ enum { RINGS = 20000 };
  * deadline. */
 static dpb_status takes_turns(struct trial_scratch *scratch)
 {
-    struct dpb_mapping own, all[2] = {{0}};
-    DPB_TRY(dpb_mapping_create("bell", dpb_signals_bytes(0), &own));
-    DPB_TRY(dpb_world_share("bells", &own, 1, all));
-    struct dpb_signal_page *pages[2] = {all[0].memory, all[1].memory};
+    struct dpb_shared all;
+    const struct dpb_offer own = {.name = "bell", .bytes = dpb_signals_bytes(0)};
+    DPB_TRY(dpb_world_share("bells", &own, 1, &all));
+    struct dpb_signal_page *pages[2] = {all.of[0].memory, all.of[1].memory};
     static const uint32_t machines[2];
     const struct dpb_comm_args args = {.n_workers = 2, .machines = machines};
     const struct dpb_rank_signals signals = {.host = host, .rank = dpb_world.rank, .pages = pages};
@@ -200,6 +200,7 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
     }
     DPB_TRY(dpb_store_barrier("over", 0)); /* before a socket that is rung at goes */
     dpb_doorbell_close(doorbell);
+    dpb_shared_destroy(&all);
     return DPB_OK;
 }
 

@@ -57,39 +57,51 @@ static dpb_status agreement(struct trial_scratch *scratch)
     return dpb_store_barrier("said", 0);
 }
 
+static uint32_t count_maps(const char *text)
+{
+    char line[512];
+    uint32_t n = 0;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        n += strstr(line, text) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return n;
+}
+
 /* Each rank writes what all others read; then each writes into its neighbour's. */
 static dpb_status sharing(struct trial_scratch *scratch)
 {
-    enum { N = 3 };
-    static const size_t bytes[N] = {64, 5 << 20, 0};
-    static struct dpb_mapping peers[TRIAL_RANKS * N];
-    struct dpb_mapping mine[N];
+    enum { N = 4 };
+    static const struct dpb_offer mine[N] = {
+        {"trial", 64, 0}, {"trial", 5 << 20, 0}, {"trial", 0, 0}, {"trial", 8192, 20480}};
+    struct dpb_shared shared;
     uint32_t n = dpb_world.n_ranks, me = dpb_world.rank;
     (void)scratch;
-    for (size_t i = 0; i < N; i++)
-        DPB_TRY(dpb_mapping_create("trial", bytes[i], &mine[i]));
-    RANK_CHECK(mine[2].memory == NULL);
-    uint32_t *last = (uint32_t *)((char *)mine[1].memory + bytes[1]) - 1;
+    trial_sleep_ms(me % 3 * 20);
+    DPB_TRY(dpb_world_share("trial", mine, N, &shared));
+    const struct dpb_mapping *own = &shared.of[me * N];
+    RANK_CHECK(own[2].memory == NULL);
+    uint32_t *last = (uint32_t *)((char *)own[1].memory + mine[1].bytes) - 1;
     RANK_CHECK(*last == 0);
     *last = 1000 + me;
-    trial_sleep_ms(me % 3 * 20);
-    DPB_TRY(dpb_world_share("trial", mine, N, peers));
-    RANK_CHECK(peers[me * N].memory == mine[0].memory);
+    *(uint32_t *)own[3].memory = 2000 + me;
+    DPB_TRY(dpb_store_barrier("began", 0));
     for (uint32_t rank = 0; rank < n; rank++) {
-        const struct dpb_mapping *his = &peers[rank * N];
+        const struct dpb_mapping *his = &shared.of[rank * N];
         RANK_CHECK(his[0].bytes == 64 && his[1].bytes == 5 << 20 && his[2].memory == NULL);
-        RANK_CHECK(((uint32_t *)((char *)his[1].memory + bytes[1]))[-1] == 1000 + rank);
+        RANK_CHECK(((uint32_t *)((char *)his[1].memory + mine[1].bytes))[-1] == 1000 + rank);
+        for (size_t at = 0; at < mine[3].window; at += mine[3].bytes) /* again and again */
+            RANK_CHECK(*(uint32_t *)((char *)his[3].memory + at) == 2000 + rank);
     }
-    *(uint32_t *)peers[(me + 1) % n * N].memory = 77 + me;
+    /* A memory is mapped once, however many ranks there are; a window in three pieces. */
+    RANK_CHECK(count_maps("/memfd:dpbench-trial") <= 3 + 3 * n);
+    *(uint32_t *)shared.of[(me + 1) % n * N].memory = 77 + me;
     DPB_TRY(dpb_store_barrier("written", 0));
-    RANK_CHECK(*(uint32_t *)mine[0].memory == 77 + (me + n - 1) % n);
-    for (uint32_t i = 0; i < n * N; i++)
-        if (i / N != me)
-            dpb_mapping_destroy(&peers[i]);
-    for (size_t i = 0; i < N; i++)
-        dpb_mapping_destroy(&mine[i]);
+    RANK_CHECK(*(uint32_t *)own[0].memory == 77 + (me + n - 1) % n);
+    dpb_shared_destroy(&shared);
     int fd = dup(0);
-    RANK_CHECK(fd == 4); /* nothing stayed open */
+    RANK_CHECK(fd == 4 && count_maps("/memfd:dpbench-trial") == 0); /* nothing stayed open */
     return DPB_OK;
 }
 
@@ -141,35 +153,21 @@ static dpb_status sharing_while_peers_close(struct trial_scratch *scratch)
 /* Ranks 0 and 2 are on one machine, 1 and 3 on another. */
 static dpb_status sharing_apart(struct trial_scratch *scratch)
 {
-    struct dpb_mapping mine, peers[4];
+    const struct dpb_offer mine = {.name = "trial", .bytes = 64};
+    struct dpb_shared shared;
     (void)scratch;
     RANK_CHECK(dpb_world.n_machines == 2 && dpb_world.n_local == 2);
-    DPB_TRY(dpb_mapping_create("trial", 64, &mine));
-    *(uint32_t *)mine.memory = 1000 + dpb_world.rank;
-    DPB_TRY(dpb_world_share("trial", &mine, 1, peers));
+    DPB_TRY(dpb_world_share("trial", &mine, 1, &shared));
+    *(uint32_t *)shared.of[dpb_world.rank].memory = 1000 + dpb_world.rank;
+    DPB_TRY(dpb_store_barrier("written", 0));
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
         bool local = rank % 2 == dpb_world.rank % 2;
         RANK_CHECK(dpb_world.machines[rank] == rank % 2 && dpb_world_is_local(rank) == local);
-        RANK_CHECK((peers[rank].memory != NULL) == local);
-        RANK_CHECK(!local || *(uint32_t *)peers[rank].memory == 1000 + rank);
-        if (rank != dpb_world.rank)
-            dpb_mapping_destroy(&peers[rank]);
+        RANK_CHECK((shared.of[rank].memory != NULL) == local);
+        RANK_CHECK(!local || *(uint32_t *)shared.of[rank].memory == 1000 + rank);
     }
-    DPB_TRY(dpb_store_barrier("read", 0));
-    dpb_mapping_destroy(&mine);
+    dpb_shared_destroy(&shared);
     return DPB_OK;
-}
-
-static bool maps_has(const char *text)
-{
-    char line[512];
-    bool found = false;
-    FILE *file = fopen("/proc/self/maps", "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        found = found || strstr(line, text) != NULL;
-    if (file != NULL)
-        fclose(file);
-    return found;
 }
 
 static dpb_status mapping(struct trial_scratch *scratch)
@@ -177,10 +175,10 @@ static dpb_status mapping(struct trial_scratch *scratch)
     struct dpb_mapping made;
     (void)scratch;
     DPB_TRY(dpb_mapping_create("weights", 8192, &made));
-    RANK_CHECK(maps_has("/memfd:dpbench-weights"));
+    RANK_CHECK(count_maps("/memfd:dpbench-weights") == 1);
     RANK_CHECK(ftruncate(made.fd, 0) != 0); /* sealed: nobody takes it away from under us */
     dpb_mapping_destroy(&made);
-    RANK_CHECK(!maps_has("/memfd:dpbench-weights") && made.memory == NULL);
+    RANK_CHECK(count_maps("/memfd:dpbench-weights") == 0 && made.memory == NULL);
     dpb_mapping_destroy(&made);
     return DPB_OK;
 }
@@ -213,7 +211,7 @@ static dpb_status stranger(struct trial_scratch *scratch)
             close(fd);
         }
     }
-    DPB_TRY(dpb_world_share("arena", &mine, 1, peers));
+    DPB_TRY(dpb_world_share_with_0("arena", &mine, 1, peers));
     RANK_CHECK(*(uint32_t *)peers[1 - dpb_world.rank].memory == 6 - dpb_world.rank);
     dpb_mapping_destroy(&mine);
     dpb_mapping_destroy(&peers[1 - dpb_world.rank]);
@@ -224,17 +222,17 @@ static dpb_status stranger(struct trial_scratch *scratch)
  * hello, and cannot send its own. */
 static dpb_status cannot_send(struct trial_scratch *scratch)
 {
-    struct dpb_mapping mine, peers[2];
+    const struct dpb_offer mine = {.name = "arena", .bytes = 4096};
+    struct dpb_shared shared;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     const struct __user_cap_data_struct none[2] = {{0}};
     const struct rlimit few = {64, 64};
     static const int fds[DPB_RIGHTS_MOST];
     int ends[2];
     (void)scratch;
-    DPB_TRY(dpb_mapping_create("arena", 4096, &mine));
     if (dpb_world.rank == 1) {
         dpb_world.timeout_ns *= 20;
-        return dpb_world_share("arena", &mine, 1, peers);
+        return dpb_world_share("arena", &mine, 1, &shared);
     }
     RANK_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     /* Far beyond the limit: the user's descriptors on the way count, of other processes, too. */
@@ -245,16 +243,15 @@ static dpb_status cannot_send(struct trial_scratch *scratch)
     while (dpb_rights_send(ends[0], "", 1, MSG_DONTWAIT, fds, DPB_RIGHTS_MOST) == 1)
         ;
     RANK_CHECK(errno == ETOOMANYREFS);
-    return dpb_world_share("arena", &mine, 1, peers);
+    return dpb_world_share("arena", &mine, 1, &shared);
 }
 
 static dpb_status counts_differ(struct trial_scratch *scratch)
 {
-    struct dpb_mapping mine[2], peers[6];
+    const struct dpb_offer mine[2] = {{"arena", 4096, 0}, {"arena", 4096, 0}};
+    struct dpb_shared shared;
     (void)scratch;
-    DPB_TRY(dpb_mapping_create("arena", 4096, &mine[0]));
-    DPB_TRY(dpb_mapping_create("arena", 4096, &mine[1]));
-    return dpb_world_share("arena", mine, dpb_world.rank == 0 ? 1 : 2, peers);
+    return dpb_world_share("arena", mine, dpb_world.rank == 0 ? 1 : 2, &shared);
 }
 
 static dpb_status in_barrier(struct trial_scratch *scratch)
@@ -280,12 +277,12 @@ static dpb_status in_get(struct trial_scratch *scratch)
 
 static dpb_status in_share(struct trial_scratch *scratch)
 {
-    struct dpb_mapping mine, peers[TRIAL_RANKS];
+    const struct dpb_offer mine = {.name = "arena", .bytes = 4096};
+    struct dpb_shared shared;
     (void)scratch;
-    DPB_TRY(dpb_mapping_create("arena", 4096, &mine));
     if (dpb_world.rank == 1)
         pause();
-    return dpb_world_share("arena", &mine, 1, peers);
+    return dpb_world_share("arena", &mine, 1, &shared);
 }
 
 static dpb_status in_flag(struct trial_scratch *scratch)
