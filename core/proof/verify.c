@@ -52,6 +52,17 @@ dpb_status dpb_verify_lead(const struct dpb_exchange *exchange)
                     (unsigned long long)(broken.step - broken.within));
 }
 
+/* By rank 0: as many requests as workers, not their square. */
+static dpb_status gather(uint64_t own, uint32_t n_workers, uint64_t all[DPB_JOB_RANKS])
+{
+    all[0] = own;
+    if (dpb_world.rank != 0)
+        DPB_TRY(dpb_store_put_own("replica", &own, sizeof own));
+    for (uint32_t rank = 1; dpb_world.rank == 0 && rank < n_workers; rank++)
+        DPB_TRY(dpb_store_get_of(rank, "replica", &all[rank], sizeof all[rank], NULL));
+    return dpb_store_from_0("replicas", all, n_workers * sizeof *all);
+}
+
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
@@ -66,12 +77,10 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;
     }
-    DPB_TRY(dpb_store_put_own("replica", &journal->checksum, sizeof journal->checksum));
-    uint64_t first = 0;
-    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
-        uint64_t checksum;
-        DPB_TRY(dpb_store_get_of(rank, "replica", &checksum, sizeof checksum, NULL));
-        first = rank == 0 ? checksum : first;
+    uint64_t checksums[DPB_JOB_RANKS];
+    DPB_TRY(gather(journal->checksum, experiment->n_workers, checksums));
+    for (uint32_t rank = 1; rank < experiment->n_workers; rank++) {
+        const uint64_t first = checksums[0], checksum = checksums[rank];
         if (checksum == first)
             continue;
         journal->verdict_replicas = DPB_VERDICT_FAIL;
