@@ -47,7 +47,7 @@ struct connection {
     int fd; /* -1: not yet or no more */
     bool gone, bye, lost;
     struct dpb_buffer in, out;
-    uint32_t n_waiting;
+    uint32_t n_waiting, n_idle; /* requests; those of them that are no wait */
     char fault[192];
 };
 
@@ -198,6 +198,12 @@ static void refuse(const struct request *request, dpb_status status, const char 
            (uint32_t)strlen(text));
 }
 
+/* A rank that takes without a deadline answers others beside its work, and reports no wait. */
+static bool is_idle(const struct waiter *waiter)
+{
+    return waiter->op == DPB_STORE_TAKE && waiter->deadline_ns == INT64_MAX;
+}
+
 static void wait_for(const struct request *request)
 {
     struct dpb_store_server *server = request->server;
@@ -228,6 +234,7 @@ static void wait_for(const struct request *request)
                               : now + frame->timeout_ns;
     memcpy(waiter->key, request->key, strlen(request->key) + 1);
     connection->n_waiting++;
+    connection->n_idle += is_idle(waiter);
 }
 
 /* Takes the i-th waiter out; the last one takes its place. */
@@ -236,6 +243,7 @@ static struct waiter take_waiter(struct dpb_store_server *server, size_t i)
     struct waiter waiter = server->waiters[i];
     server->waiters[i] = server->waiters[--server->n_waiters];
     server->connections[waiter.rank].n_waiting--;
+    server->connections[waiter.rank].n_idle -= is_idle(&waiter);
     return waiter;
 }
 
@@ -503,16 +511,9 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
     return nearest;
 }
 
-/* A rank that takes without a deadline answers others beside its work, and reports no wait. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank)
 {
-    for (size_t i = 0; i < server->n_waiters; i++) {
-        const struct waiter *waiter = &server->waiters[i];
-        if (waiter->rank == rank &&
-            !(waiter->op == DPB_STORE_TAKE && waiter->deadline_ns == INT64_MAX))
-            return true;
-    }
-    return false;
+    return server->connections[rank].n_waiting > server->connections[rank].n_idle;
 }
 
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns)

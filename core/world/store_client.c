@@ -20,6 +20,8 @@
 #define MARGIN_NS \
     INT64_C(5000000000) /* the launcher keeps the deadlines; this is for its own hang */
 
+#define LONGEST_SLICE_NS INT64_C(250000000)
+
 enum { KEY = DPB_STORE_KEY_BYTES + 16 };
 
 /* A request of one thread. */
@@ -149,9 +151,9 @@ static dpb_status read_turn(int64_t until_ns)
     pthread_mutex_unlock(&lock);
     struct pollfd ready = {.fd = store_fd, .events = POLLIN};
     int64_t wait_ns = until_ns - dpb_now_ns();
-    poll(&ready, 1, wait_ns > 0 ? (int)((wait_ns + 999999) / 1000000) : 0);
-    ssize_t n = dpb_buffer_receive(&input, store_fd);
-    int error = errno;
+    int n_ready = poll(&ready, 1, wait_ns > 0 ? (int)((wait_ns + 999999) / 1000000) : 0);
+    ssize_t n = n_ready == 0 ? -1 : dpb_buffer_receive(&input, store_fd);
+    int error = n_ready == 0 ? EAGAIN : errno;
     pthread_mutex_lock(&lock);
     reading = false;
     struct dpb_frame frame;
@@ -177,6 +179,15 @@ static void sleep_turn(int64_t until_ns)
     pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
 }
 
+/* Many ranks wait for the last one as a job starts: the longer a wait, the rarer the looks. */
+static int64_t slice_of(int64_t waited_ns)
+{
+    const int64_t slice_ns = waited_ns / 4;
+    if (slice_ns < DPB_WAIT_SLICE_NS)
+        return DPB_WAIT_SLICE_NS;
+    return slice_ns < LONGEST_SLICE_NS ? slice_ns : LONGEST_SLICE_NS;
+}
+
 /* Until the call is answered. Called with the lock. */
 static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
 {
@@ -192,9 +203,9 @@ static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
                             "the launcher has not answered %s '%s' for %.1f s; is it stopped?",
                             call->what, call->key, (double)waited * 1e-9);
         if (reading)
-            sleep_turn(now + DPB_WAIT_SLICE_NS);
+            sleep_turn(now + slice_of(waited));
         else
-            status = read_turn(now + DPB_WAIT_SLICE_NS);
+            status = read_turn(now + slice_of(waited));
     }
     return call->answered ? DPB_OK : status;
 }
