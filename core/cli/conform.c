@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "cli/cli.h"
@@ -52,7 +53,7 @@ static dpb_status list_words(const struct dpb_experiment *experiment, char **wor
 static int run(const char *path, char **words, int out, int64_t limit_ns)
 {
     posix_spawn_file_actions_t files;
-    const int64_t until_ns = dpb_now_ns() + limit_ns;
+    const struct dpb_deadline deadline = dpb_deadline_in(limit_ns);
     int code = -1;
     pid_t pid;
     posix_spawn_file_actions_init(&files);
@@ -64,7 +65,7 @@ static int run(const char *path, char **words, int out, int64_t limit_ns)
         return -1;
     while (waitpid(pid, &code, WNOHANG) == 0) {
         usleep(look_us);
-        if (dpb_now_ns() > until_ns)
+        if (dpb_deadline_passed(deadline))
             kill(pid, SIGKILL);
     }
     return WIFEXITED(code) ? WEXITSTATUS(code) : -1;

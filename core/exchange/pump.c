@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "world/futex.h"
@@ -14,16 +15,15 @@ dpb_status dpb_exchange_await(struct dpb_exchange *exchange, struct dpb_event *d
 {
     const int64_t limit_ns = dpb_world.timeout_ns / 2;
     uint64_t signs = 0;
-    int64_t deadline_ns = 0;
+    struct dpb_deadline deadline = {0};
     while (!dpb_events.poll(done)) {
         DPB_TRY(exchange->ops->progress(exchange->comm, DPB_FOREVER));
-        const int64_t now_ns = dpb_world_now_ns();
-        if (deadline_ns == 0 || signs != dpb_wait_signs()) {
+        if (deadline.at_ns == 0 || signs != dpb_wait_signs()) {
             signs = dpb_wait_signs();
-            deadline_ns = now_ns + limit_ns;
+            deadline = dpb_deadline_in(limit_ns);
         } else if (dpb_wait_is_over()) {
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the end of an exchange"});
-        } else if (now_ns > deadline_ns) {
+        } else if (dpb_deadline_passed(deadline)) {
             return dpb_fail(DPB_TIMEOUT,
                             "step %llu: comm '%s' has not signalled the event `done` of its `end` "
                             "within %.1f s, and waits for nothing",

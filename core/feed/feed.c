@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "measure/trace.h"
@@ -309,14 +310,14 @@ static dpb_status report_late(const struct dpb_feed *feed)
 /* With the lock: sleeps until batch `next` is filled. */
 static dpb_status wait_filled(struct dpb_feed *feed, const struct slot *slot)
 {
-    int64_t timeout_ns = feed->args.timeout_ns, begin_ns = dpb_world_now_ns();
+    int64_t timeout_ns = feed->args.timeout_ns, begin_ns = dpb_ran_ns();
     while (!slot->filled) {
         if (feed->args.board && dpb_board_job_ended(feed->args.board))
             return dpb_fail(DPB_PEER, "the job ended while this rank waited for data '%s'",
                             feed->args.name);
         int64_t now_ns = dpb_now_ns(), look_ns = now_ns + LOOK_NS;
         if (timeout_ns != DPB_FOREVER) {
-            int64_t left_ns = timeout_ns - (dpb_world_now_ns() - begin_ns);
+            int64_t left_ns = timeout_ns - (dpb_ran_ns() - begin_ns);
             if (left_ns <= 0)
                 return report_late(feed);
             if (left_ns < LOOK_NS)

@@ -228,19 +228,13 @@ bool dpb_channel_is_own(int fd)
 
 /* ---- the connecting side ------------------------------------------------------------------- */
 
-static int wait_ms(int64_t deadline_ns)
-{
-    int64_t left = deadline_ns - dpb_now_ns();
-    return left > 0 ? (int)((left + 999999) / 1000000) : 0;
-}
-
-static bool wait_for(int fd, short events, int64_t deadline_ns)
+static bool wait_for(int fd, short events, struct dpb_deadline deadline)
 {
     struct pollfd ready = {.fd = fd, .events = events};
     int n;
     do
-        n = poll(&ready, 1, wait_ms(deadline_ns));
-    while (n < 0 && errno == EINTR);
+        n = poll(&ready, 1, dpb_deadline_look_ms(deadline));
+    while ((n < 0 && errno == EINTR) || (n == 0 && !dpb_deadline_passed(deadline)));
     if (n == 0)
         errno = ETIMEDOUT;
     return n > 0;
@@ -254,7 +248,7 @@ void dpb_channel_tune(int fd)
 }
 
 /* A socket connected to an address; -1: errno. */
-static int connect_to(const struct sockaddr *to, socklen_t size, int64_t deadline_ns)
+static int connect_to(const struct sockaddr *to, socklen_t size, struct dpb_deadline deadline)
 {
     const int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = 0;
@@ -262,7 +256,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, int64_t deadlin
     if (fd < 0)
         return -1;
     const bool connected =
-        connect(fd, to, size) == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns));
+        connect(fd, to, size) == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
     if (!connected || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
     if (error == 0)
@@ -273,7 +267,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, int64_t deadlin
 }
 
 /* To a number or a name, which may have several, or to @NAME. -1: errno. */
-static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
+static int connect_one(const char *host, uint16_t port, struct dpb_deadline deadline)
 {
     const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
@@ -282,15 +276,17 @@ static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
     if (host[0] == '@') {
         struct sockaddr_un address;
         const socklen_t size = unix_address(host, &address);
-        return connect_to((const struct sockaddr *)&address, size, deadline_ns);
+        return connect_to((const struct sockaddr *)&address, size, deadline);
     }
     snprintf(service, sizeof service, "%u", port);
-    if (getaddrinfo(host, service, &wanted, &found) != 0) {
+    const int failed = getaddrinfo(host, service, &wanted, &found);
+    dpb_ran_blocked();
+    if (failed != 0) {
         errno = EHOSTUNREACH;
         return -1;
     }
     for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
-        fd = connect_to(at->ai_addr, at->ai_addrlen, deadline_ns);
+        fd = connect_to(at->ai_addr, at->ai_addrlen, deadline);
     const int error = errno;
     freeaddrinfo(found);
     errno = error;
@@ -298,12 +294,12 @@ static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
 }
 
 static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank,
-                  dpb_channel_purpose purpose, int64_t deadline_ns)
+                  dpb_channel_purpose purpose, struct dpb_deadline deadline)
 {
     struct dpb_meeting meeting = {.fd = fd, .greeting = {.dialler = rank, .purpose = purpose}};
     dpb_heard heard = dpb_meeting_begin(&meeting);
     while (heard == DPB_HEARD_PART) {
-        if (!wait_for(fd, POLLIN, deadline_ns))
+        if (!wait_for(fd, POLLIN, deadline))
             return false;
         heard = dpb_meeting_move(&meeting, circle);
     }
@@ -313,21 +309,21 @@ static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank,
 
 /* Tries each of the addresses; the reasons why they did not do are in `why`. */
 static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, uint32_t rank,
-                   dpb_channel_purpose purpose, int64_t deadline_ns,
+                   dpb_channel_purpose purpose, struct dpb_deadline deadline,
                    char why[DPB_CHANNEL_WHY_BYTES])
 {
     char *rest = NULL;
     struct dpb_text text = dpb_text_in(why, DPB_CHANNEL_WHY_BYTES);
     for (char *host = strtok_r(list, " ", &rest); host; host = strtok_r(NULL, " ", &rest)) {
-        int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
-        until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
-        int fd = connect_one(host, port, until_ns);
+        const struct dpb_deadline attempt =
+            dpb_deadline_first(dpb_deadline_in(ATTEMPT_NS), deadline);
+        int fd = connect_one(host, port, attempt);
         if (fd >= 0 && !dpb_channel_is_own(fd)) {
             close(fd);
             dpb_text_item(&text, "; ", "the socket %s is another user's", host);
             continue;
         }
-        if (fd >= 0 && prove(fd, circle, rank, purpose, until_ns))
+        if (fd >= 0 && prove(fd, circle, rank, purpose, attempt))
             return fd;
         int error = errno;
         if (fd >= 0)
@@ -340,7 +336,7 @@ static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, u
 }
 
 dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t rank,
-                               dpb_channel_purpose purpose, int64_t deadline_ns, int *fd,
+                               dpb_channel_purpose purpose, struct dpb_deadline deadline, int *fd,
                                char why[DPB_CHANNEL_WHY_BYTES])
 {
     struct dpb_circle circle = {.name = CIRCLE};
@@ -350,7 +346,7 @@ dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t ran
     if (!parse_address(address, circle.secret, &port, &list))
         return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
     snprintf(all, sizeof all, "%s %s", same_host ? "127.0.0.1 ::1" : "", list);
-    int made = try_all(all, port, &circle, rank, purpose, deadline_ns, why);
+    int made = try_all(all, port, &circle, rank, purpose, deadline, why);
     explicit_bzero(&circle, sizeof circle);
     if (made < 0)
         return DPB_PEER;

@@ -83,7 +83,7 @@ dpb_status dpb_channel_listen_at(const char *address, int *fd, struct dpb_circle
  * Blocks up to 2 s for each of the addresses, and not beyond the deadline. DPB_PEER: the try
  * failed; writes no message, `why` has the reasons. */
 dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t rank,
-                               dpb_channel_purpose purpose, int64_t deadline_ns, int *fd,
+                               dpb_channel_purpose purpose, struct dpb_deadline deadline, int *fd,
                                char why[DPB_CHANNEL_WHY_BYTES]);
 
 void dpb_channel_tune(int fd); /* a connection that a door has accepted */

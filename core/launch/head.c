@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "launch/channel.h"
 #include "launch/part_messages.h"
@@ -53,8 +54,7 @@ static void on_confirm(struct dpb_job_run *run, const struct dpb_frame *frame)
 /* ---- what parts tell ------------------------------------------------------------------------- */
 
 /* A page as it stands at the rank's part; its first word is this launcher's. */
-static void on_page(struct dpb_job_run *run, uint32_t rank, const uint8_t *value, size_t bytes,
-                    int64_t now_ns)
+static void on_page(struct dpb_job_run *run, uint32_t rank, const uint8_t *value, size_t bytes)
 {
     enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
     struct dpb_status_page *page = dpb_board_page(run->board, rank);
@@ -78,7 +78,7 @@ static void on_page(struct dpb_job_run *run, uint32_t rank, const uint8_t *value
         page->facts[i].value[sizeof page->facts[i].value - 1] = '\0';
     }
     if (news.silent_ns >= 0)
-        process->sign.sign_ns = now_ns - news.silent_ns;
+        process->sign.sign_ns = dpb_ran_ns() - news.silent_ns;
     process->state = news.state;
 }
 
@@ -95,17 +95,16 @@ static void on_journal(struct dpb_job_run *run, uint32_t rank, const uint8_t *va
         memcpy(journal + piece.offset, value + sizeof piece, bytes);
 }
 
-static void on_ended(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes,
-                     int64_t now_ns)
+static void on_ended(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
 {
     struct dpb_process *process = &run->processes[rank];
     struct dpb_ended_news news;
-    if (bytes != sizeof news || !process->running || process->end_heard_ns != 0)
+    if (bytes != sizeof news || !process->running || process->last_words.at_ns != 0)
         return;
     memcpy(&news, value, sizeof news);
     process->wait_status = news.wait_status;
     process->ended_ns = news.ended_ns;
-    process->end_heard_ns = now_ns;
+    process->last_words = dpb_deadline_in(LAST_WORDS_NS);
 }
 
 static void on_interrupt(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
@@ -129,12 +128,12 @@ static void on_ping(struct dpb_job_run *run, uint32_t rank, const void *value, s
 }
 
 static void handle(struct dpb_job_run *run, uint32_t rank, const struct dpb_frame *frame,
-                   const void *value, int64_t now_ns)
+                   const void *value)
 {
     size_t bytes = frame->value_bytes;
     switch (frame->op) {
     case DPB_CHANNEL_PAGE:
-        on_page(run, rank, value, bytes, now_ns);
+        on_page(run, rank, value, bytes);
         break;
     case DPB_CHANNEL_JOURNAL:
         on_journal(run, rank, value, bytes);
@@ -143,7 +142,7 @@ static void handle(struct dpb_job_run *run, uint32_t rank, const struct dpb_fram
         on_confirm(run, frame);
         break;
     case DPB_CHANNEL_ENDED:
-        on_ended(run, rank, value, bytes, now_ns);
+        on_ended(run, rank, value, bytes);
         break;
     case DPB_CHANNEL_INTERRUPT:
         on_interrupt(run, rank, value, bytes);
@@ -170,22 +169,21 @@ static void lose_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns, co
     dpb_channel_close(channel);
     if (!process->running)
         return;
-    if (process->end_heard_ns == 0 && process->fault_ns == 0 && !process->killed) {
+    if (process->last_words.at_ns == 0 && process->fault_ns == 0 && !process->killed) {
         process->fault_ns = now_ns;
         snprintf(process->fault, sizeof process->fault, "its launcher (%s, pid %d) %s",
                  party->hosts[rank], (int)party->launcher_pids[rank], why);
     }
-    process->ended_ns = process->end_heard_ns != 0 ? process->ended_ns : now_ns;
+    process->ended_ns = process->last_words.at_ns != 0 ? process->ended_ns : now_ns;
     dpb_job_rank_ended(run, rank);
 }
 
 /* After a rank has ended, the store has its last requests once the rank's connection has closed. */
-static void settle_end(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+static void settle_end(struct dpb_job_run *run, uint32_t rank)
 {
     const struct dpb_process *process = &run->processes[rank];
-    if (process->running && process->end_heard_ns != 0 &&
-        (dpb_store_server_closed(run->server, rank) ||
-         now_ns - process->end_heard_ns > LAST_WORDS_NS))
+    if (process->running && process->last_words.at_ns != 0 &&
+        (dpb_store_server_closed(run->server, rank) || dpb_deadline_passed(process->last_words)))
         dpb_job_rank_ended(run, rank);
 }
 
@@ -194,26 +192,24 @@ static void check_silence(struct dpb_job_run *run, uint32_t rank, int64_t now_ns
     struct dpb_process *process = &run->processes[rank];
     char why[128];
     int64_t limit_ns = process->killed ? KILLED_NS : run->job->timeout_ns + DPB_PART_SILENCE_NS;
-    if (!process->running || now_ns - process->heard_ns < limit_ns)
+    const int64_t silent_ns = dpb_ran_ns() - process->heard_ns;
+    if (!process->running || silent_ns < limit_ns)
         return;
     snprintf(why, sizeof why,
              "has not been heard of for %.1f s: it is stopped, or its machine or link is down",
-             (double)(now_ns - process->heard_ns) * 1e-9);
+             (double)silent_ns * 1e-9);
     process->stuck = true;
     lose_part(run, rank, now_ns, why);
 }
 
-/* While this launcher itself was stopped, the parts were not silent. */
-static void forgive_own_stop(struct dpb_job_run *run, int64_t now_ns)
+static void note_own_stop(struct dpb_job_run *run, int64_t now_ns)
 {
-    const int64_t stopped_ns = now_ns - run->looked_ns;
-    run->looked_ns = now_ns;
-    if (stopped_ns < DPB_PART_SILENCE_NS)
+    const int64_t stopped_ns = dpb_missed_ns() - run->missed_ns;
+    if (stopped_ns == 0)
         return;
+    run->missed_ns += stopped_ns;
     run->stopped_ns = stopped_ns;
     run->woke_ns = now_ns;
-    for (uint32_t rank = 1; rank < run->n_ranks; rank++)
-        run->processes[rank].heard_ns += stopped_ns;
 }
 
 /* Rank 1's part has ended. If it gave this launcher up during a stop, it has said so (part.c), and
@@ -254,15 +250,15 @@ static void check_starter(struct dpb_job_run *run, int64_t now_ns)
 void dpb_head_begin(struct dpb_job_run *run)
 {
     struct dpb_party *party = run->job->party;
-    int64_t now_ns = dpb_now_ns();
-    run->looked_ns = now_ns;
+    const int64_t ran_ns = dpb_ran_ns();
+    run->missed_ns = dpb_missed_ns();
     dpb_store_server_on_post(run->server, on_post, run);
     dpb_store_server_attach(run->server, 0, party->socket);
     for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
         dpb_store_server_attach(run->server, rank, party->store_fds[rank]);
         party->store_fds[rank] = -1;
         run->processes[rank].remote = run->processes[rank].running = true;
-        run->processes[rank].heard_ns = now_ns;
+        run->processes[rank].heard_ns = ran_ns;
         run->n_running++;
     }
 }
@@ -289,8 +285,8 @@ static void serve_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
         return;
     bool open = dpb_channel_receive(channel) && dpb_channel_flush(channel);
     while ((found = dpb_channel_next(channel, &frame, &value, why)) > 0) {
-        run->processes[rank].heard_ns = now_ns;
-        handle(run, rank, &frame, value, now_ns);
+        run->processes[rank].heard_ns = dpb_ran_ns();
+        handle(run, rank, &frame, value);
     }
     if (found < 0)
         lose_part(run, rank, now_ns, why);
@@ -328,12 +324,12 @@ static void tell_places(struct dpb_job_run *run)
 
 void dpb_head_serve(struct dpb_job_run *run, const struct pollfd *fds, int64_t now_ns)
 {
-    forgive_own_stop(run, now_ns);
+    note_own_stop(run, now_ns);
     check_starter(run, now_ns);
     for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
         if (fds[rank].revents != 0)
             serve_part(run, rank, now_ns);
-        settle_end(run, rank, now_ns);
+        settle_end(run, rank);
         check_silence(run, rank, now_ns);
     }
     if (now_ns - run->places_told_ns < tell_interval_ns(run))

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include "base/deadline.h"
 #include "base/signals.h"
 #include "launch/job.h"
 #include "launch/party.h"
@@ -31,8 +32,8 @@ struct dpb_stall_watch {
 struct dpb_stall_sign {
     int64_t note_ns; /* the page's since_ns when last seen, and its step ... */
     uint64_t step;
-    int64_t sign_ns;    /* ... and when that changed, or the process was at work */
-    int64_t sampled_ns; /* 0: not sampled since */
+    int64_t sign_ns;    /* ... and when that changed, or the process was at work: dpb_ran_ns */
+    int64_t sampled_ns; /* likewise; 0: not sampled since */
     int64_t cpu_ns;
     uint64_t io_bytes;
 };
@@ -40,12 +41,12 @@ struct dpb_stall_sign {
 /* ---- the job --------------------------------------------------------------------------------- */
 
 struct dpb_process {
-    pid_t pid;             /* another part's: from its page */
-    bool remote;           /* of another part, which reports the members that follow */
-    char state;            /* of its process, as in struct dpb_proc */
-    int64_t heard_ns;      /* when its part last sent a frame */
-    int64_t end_heard_ns;  /* when its end was reported; frames to the store may follow */
-    uint32_t n_interrupts; /* signals to its part */
+    pid_t pid;                      /* another part's: from its page */
+    bool remote;                    /* of another part, which reports the members that follow */
+    char state;                     /* of its process, as in struct dpb_proc */
+    int64_t heard_ns;               /* when its part last sent a frame, by dpb_ran_ns */
+    struct dpb_deadline last_words; /* to the store, once its end is reported; at_ns 0: before */
+    uint32_t n_interrupts;          /* signals to its part */
     bool running, killed /* by us */, bye, stuck, lost /* run.survive */;
     int wait_status;
     int64_t ended_ns, fault_ns;
@@ -70,15 +71,15 @@ struct dpb_job_run {
     uint64_t memory_kills;    /* dpb_memory_kills when it began */
     int interrupt;            /* the first signal's number */
     uint32_t n_interrupts;
-    int64_t kill_at_ns, give_up_ns;
-    int64_t known_ns; /* when the job's end was */
+    struct dpb_deadline kill_at, give_up; /* give_up.at_ns is 0 until all are killed */
+    int64_t known_ns;                     /* when the job's end was */
     struct dpb_stall_watch stalls;
     struct { /* the head's: the post that all parts must confirm */
         uint64_t at, value;
         uint32_t serial, n_missing;
     } confirm;
-    /* The head's: its loop's last turn; the length of its last stop, and the end of that stop. */
-    int64_t looked_ns, stopped_ns, woke_ns;
+    /* The head's: dpb_missed_ns at its loop's last turn; its last stop's length and end. */
+    int64_t missed_ns, stopped_ns, woke_ns;
     bool was_given_up;      /* the others gave the head up during that stop and reported it */
     int64_t places_told_ns; /* the head's: when it last sent the others where the ranks are */
     struct {

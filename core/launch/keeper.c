@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 
 #define STAY_NS INT64_C(15000000000) /* at most: more than the others need to end */
@@ -39,8 +40,8 @@ static void keep(const int kept[N_KEPT])
     while (read(LAUNCHER, &byte, 1) < 0 && errno == EINTR)
         ;
     shutdown(LINK, SHUT_WR);
-    int64_t until_ns = dpb_now_ns() + STAY_NS;
-    while (!other_side_ended() && dpb_now_ns() < until_ns)
+    const struct dpb_deadline deadline = dpb_deadline_in(STAY_NS);
+    while (!other_side_ended() && !dpb_deadline_passed(deadline))
         poll(&(struct pollfd){.fd = LINK, .events = POLLIN}, 1, 100);
     _exit(0);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "launch/head.h"
@@ -18,8 +19,6 @@
 #include "launch/ranks.h"
 #include "launch/stall.h"
 #include "machine/memory.h"
-
-#define TICK_NS INT64_C(250000000)
 
 /* ---- beginning and end --------------------------------------------------------------------- */
 
@@ -43,7 +42,7 @@ static dpb_status open_start(struct dpb_job_run *run)
 {
     const struct dpb_job *job = run->job;
     run->memory_kills = dpb_memory_kills("");
-    run->kill_at_ns = INT64_MAX;
+    run->kill_at = dpb_deadline_in(-1);
     run->child_ended = true;
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     *dpb_board_about(run->board) = job->about;
@@ -100,9 +99,6 @@ static void suspend(struct dpb_job_run *run)
     sigprocmask(SIG_BLOCK, &suspension, NULL);
     sigaction(SIGTSTP, &passed_on, NULL);
     int64_t took_ns = dpb_now_ns() - began_ns;
-    dpb_board_suspended(run->board, took_ns);
-    dpb_store_server_delay(run->server, took_ns);
-    dpb_stall_forgive(run, took_ns);
     signal_all(run, SIGCONT);
     dpb_warn("suspended",
              "the job was suspended (SIGTSTP) for %.1f s; the step that it fell into is longer by "
@@ -149,37 +145,28 @@ static void check_fault(struct dpb_job_run *run, uint32_t rank)
 }
 
 /* Ends a rank that neither works nor waits for a rank, unless another's deadline ended the job. */
-static void check_stalls(struct dpb_job_run *run, int64_t now_ns)
+static void check_stalls(struct dpb_job_run *run)
 {
-    uint32_t stuck = dpb_stall_look(run, now_ns);
+    uint32_t stuck = dpb_stall_look(run, dpb_ran_ns());
     if (stuck == UINT32_MAX)
         return;
-    run->processes[stuck].fault_ns = now_ns;
+    run->processes[stuck].fault_ns = dpb_now_ns();
     run->processes[stuck].stuck = true;
     dpb_job_end(run); /* first: dpb_job_end reads where all ranks are */
     dpb_job_kill(run, stuck);
 }
 
-static int wait_ms(const struct dpb_job_run *run, int64_t store_deadline_ns)
-{
-    int64_t now = dpb_now_ns(), until = now + TICK_NS;
-    if (store_deadline_ns < until)
-        until = store_deadline_ns;
-    if (run->kill_at_ns < until)
-        until = run->kill_at_ns;
-    return until > now ? (int)((until - now + 999999) / 1000000) : 0;
-}
-
 static void watch(struct dpb_job_run *run)
 {
-    int64_t store_deadline_ns = INT64_MAX;
+    struct dpb_deadline nearest = {INT64_MAX}; /* of a request to the store */
     while (run->n_running > 0) {
         dpb_store_server_watch(run->server, run->fds);
         run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
         struct pollfd *part_fds = run->job->party ? run->fds + run->n_ranks + 1 : NULL;
         if (part_fds)
             dpb_head_watch(run, part_fds);
-        int n = poll(run->fds, count_watched(run), wait_ms(run, store_deadline_ns));
+        int n = poll(run->fds, count_watched(run),
+                     dpb_deadline_look_ms(dpb_deadline_first(nearest, run->kill_at)));
         for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
             dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
         if (part_fds)
@@ -188,19 +175,18 @@ static void watch(struct dpb_job_run *run)
             check_fault(run, rank);
         take_signal_input(run);
         reap(run);
-        int64_t now = dpb_now_ns();
-        store_deadline_ns = dpb_store_server_expire(run->server, now);
-        if (now >= run->kill_at_ns)
+        nearest = dpb_store_server_expire(run->server, dpb_ran_ns());
+        if (dpb_deadline_passed(run->kill_at))
             dpb_job_kill_all(run);
-        if (run->give_up_ns != 0 && now >= run->give_up_ns) {
+        if (run->give_up.at_ns != 0 && dpb_deadline_passed(run->give_up)) {
             dpb_warn("rank_not_ended",
                      "%u processes of the job were killed but do not end; the "
                      "system holds them (see their state in /proc)",
                      run->n_running);
             break;
         }
-        check_stalls(run, now);
-        dpb_job_show(run, now);
+        check_stalls(run);
+        dpb_job_show(run, dpb_now_ns());
     }
     take_signal_input(run);
     dpb_job_show_end(run);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "launch/channel.h"
 #include "launch/part_messages.h"
@@ -27,19 +28,20 @@ struct part {
     uint64_t n_records;        /* sent */
     struct dpb_page_news news; /* sent last, and the page */
     struct dpb_status_page page;
-    int64_t page_told_ns, journal_told_ns, pinged_ns, heard_ns;
+    int64_t page_told_ns, journal_told_ns, pinged_ns;
+    int64_t heard_ns;                 /* by dpb_ran_ns */
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
     int64_t offset_error_ns;          /* half the way of the ping that offset_ns is of */
-    int64_t looked_ns;                /* when its loop came round last */
+    int64_t missed_ns;                /* dpb_missed_ns when its loop came round last */
     int64_t woke_ns;                  /* from its last long stop; 0: the head has answered since */
     bool same_clock, ended, over;
     bool head_ended;
     bool all_ended; /* the head makes the result, however long it takes */
     bool said;      /* by the head: why the job ends */
     uint32_t n_signals;
-    int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
-    int64_t alone_ns;   /* a while after the end of this part's starter; 0: the starter is there */
-    const char *lost;   /* the fate of the head */
+    struct dpb_deadline give_up; /* a while after the second signal; 0: it has not come */
+    struct dpb_deadline alone;   /* a while after this part's starter ended; 0: it is there */
+    const char *lost;            /* the fate of the head */
     int exit_code;
 };
 
@@ -69,11 +71,11 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     copy.since_ns = head_time(part, copy.since_ns);
     copy.clock.offset_ns = part->offset_ns;
     copy.clock.error_ns = part->same_clock || part->round_trip_ns != 0 ? part->offset_error_ns : -1;
-    dpb_stall_look_at(&part->run, part->rank, now_ns);
+    dpb_stall_look_at(&part->run, part->rank, dpb_ran_ns());
     if (process->running)
         dpb_proc_read("", (int32_t)process->pid, &proc);
-    said.news =
-        (struct dpb_page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
+    said.news = (struct dpb_page_news){.silent_ns = dpb_ran_ns() - process->sign.sign_ns,
+                                       .state = proc.state};
     said.page = copy;
     bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
                  copy.failed_ns != part->page.failed_ns || strcmp(copy.gpu, part->page.gpu) != 0;
@@ -274,7 +276,7 @@ static void hear(struct part *part)
     int found;
     bool open = dpb_channel_receive(part->channel) && dpb_channel_flush(part->channel);
     while ((found = dpb_channel_next(part->channel, &frame, &value, why)) > 0) {
-        part->heard_ns = dpb_now_ns();
+        part->heard_ns = dpb_ran_ns();
         handle(part, &frame, value);
     }
     if (part->over)
@@ -282,9 +284,9 @@ static void hear(struct part *part)
     part->head_ended = found < 0 || !open;
     if (part->head_ended)
         part->lost = "has ended";
-    else if (part->give_up_ns != 0 && dpb_now_ns() > part->give_up_ns)
+    else if (part->give_up.at_ns != 0 && dpb_deadline_passed(part->give_up))
         part->lost = "has not ended the job after a second signal";
-    else if (!part->all_ended && dpb_now_ns() - part->heard_ns > patience_ns(part))
+    else if (!part->all_ended && dpb_ran_ns() - part->heard_ns > patience_ns(part))
         part->lost =
             "has not been heard of for longer than run.timeout_s: it is stopped, or its machine or "
             "link is down";
@@ -300,16 +302,16 @@ static void take_signals(struct part *part)
             continue;
         dpb_channel_say(part->channel, DPB_CHANNEL_INTERRUPT, part->rank, &said, sizeof said);
         if (++part->n_signals == 2)
-            part->give_up_ns = dpb_now_ns() + FORCED_NS;
+            part->give_up = dpb_deadline_in(FORCED_NS);
     }
 }
 
 /* The head sees the starter end, too, and ends the job. If not, it is on another machine. */
-static void look_for_starter(struct part *part, int64_t now_ns)
+static void look_for_starter(struct part *part)
 {
-    if (part->alone_ns == 0 && dpb_party_deserted(part->run.job->party))
-        part->alone_ns = now_ns + DESERTED_NS;
-    if (part->alone_ns == 0 || now_ns < part->alone_ns)
+    if (part->alone.at_ns == 0 && dpb_party_deserted(part->run.job->party))
+        part->alone = dpb_deadline_in(DESERTED_NS);
+    if (part->alone.at_ns == 0 || !dpb_deadline_passed(part->alone))
         return;
     part->over = true;
     part->exit_code = dpb_status_exit_code(DPB_PEER);
@@ -336,16 +338,12 @@ static void look(struct part *part)
         tell_journal(part, now_ns);
 }
 
-/* While this launcher itself was stopped, the head was not silent. */
-static void forgive_own_stop(struct part *part, int64_t now_ns)
+static void note_own_stop(struct part *part)
 {
-    const int64_t stopped_ns = now_ns - part->looked_ns;
-    part->looked_ns = now_ns;
-    if (stopped_ns < DPB_PART_SILENCE_NS)
-        return;
-    part->heard_ns += stopped_ns;
+    const int64_t stopped_ns = dpb_missed_ns() - part->missed_ns;
+    part->missed_ns += stopped_ns;
     if (stopped_ns >= part->run.job->timeout_ns)
-        part->woke_ns = now_ns;
+        part->woke_ns = dpb_now_ns();
 }
 
 /* A lost head cannot report: the first of the others does. But a head that ended on its own may
@@ -368,18 +366,17 @@ static void watch(struct part *part)
             {.fd = part->channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
             {.fd = part->run.signal_fd, .events = POLLIN}};
         poll(fds, 2, TICK_MS);
-        int64_t now_ns = dpb_now_ns();
-        forgive_own_stop(part, now_ns);
+        note_own_stop(part);
         hear(part);
         take_signals(part);
         look(part);
-        look_for_starter(part, now_ns);
+        look_for_starter(part);
     }
     if (part->lost) /* at once: mpirun kills this process a second after it lost the head */
         say_lost(part);
     dpb_job_kill_all(&part->run);
     /* A rank that the system does not let die is left behind: the head has reported it. */
-    while (part->run.processes[part->rank].running && dpb_now_ns() < part->run.give_up_ns) {
+    while (part->run.processes[part->rank].running && !dpb_deadline_passed(part->run.give_up)) {
         if (dpb_job_reap(&part->run, part->rank))
             part->run.processes[part->rank].running = false;
         else
@@ -394,12 +391,12 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     part->rank = party->rank;
     part->channel = &job->party->channels[0];
     part->same_clock = party->machines[0] == party->machines[party->rank];
-    part->heard_ns = dpb_now_ns();
-    part->looked_ns = party->looked_ns; /* it may have been stopped since */
+    part->heard_ns = dpb_ran_ns();
+    part->missed_ns = party->missed_ns; /* it may have been stopped since */
     run->job = job;
     run->n_ranks = party->n_ranks;
     run->signal_fd = -1;
-    run->kill_at_ns = INT64_MAX;
+    run->kill_at = dpb_deadline_in(-1);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     part->mirrored = calloc(1, job->shape.head_bytes + 1);
     DPB_TRY(dpb_allocated(run->processes && part->mirrored));
@@ -407,7 +404,7 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
-    tell_ping(part, part->heard_ns);
+    tell_ping(part, dpb_now_ns());
     return dpb_job_greet_rank(run);
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/deadline.h"
 #include "base/each.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -36,7 +37,6 @@ struct verdict {
 
 /* The head gives up first, then rank 1: the first names the culprit, the second the head. */
 #define TURN_NS INT64_C(500000000)
-#define SLEPT_NS INT64_C(1000000000)   /* between two looks: it was stopped */
 #define LATELY_NS INT64_C(10000000000) /* from being continued to an end that the stop explains */
 #define LEAVE_NS INT64_C(2000000000)   /* for a word to arrive, for a rank without a job to end */
 #define GIVE_UP_NS INT64_C(2000000000) /* then, for the killed rank */
@@ -124,10 +124,11 @@ static void dismiss(struct dpb_party *party)
     if (party->socket >= 0)
         close(party->socket);
     party->socket = -1;
-    const int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    const struct dpb_deadline leaves = dpb_deadline_in(LEAVE_NS),
+                              over = dpb_deadline_in(LEAVE_NS + GIVE_UP_NS);
     while (party->pid > 0 && waitpid(party->pid, NULL, WNOHANG) == 0 &&
-           dpb_now_ns() < until_ns + GIVE_UP_NS) {
-        if (dpb_now_ns() > until_ns)
+           !dpb_deadline_passed(over)) {
+        if (dpb_deadline_passed(leaves))
             kill(party->pid, SIGKILL);
         poll(NULL, 0, 2);
     }
@@ -161,15 +162,21 @@ bool dpb_party_deserted(const struct dpb_party *party)
            (!dpb_proc_read("", party->started, &proc) || proc.parent != party->starter);
 }
 
+/* Time until now was spent otherwise than waiting: it is no stop of this process. */
+static void begin_looks(struct dpb_party *party)
+{
+    dpb_ran_blocked();
+    party->missed_ns = dpb_missed_ns();
+}
+
 /* A waiting part calls it often. DPB_PEER if mpirun or srun has ended. */
 static dpb_status look(struct dpb_party *party)
 {
-    const int64_t now_ns = dpb_now_ns();
-    if (party->looked_ns != 0 && now_ns - party->looked_ns > SLEPT_NS)
-        party->slept_ns = now_ns - party->looked_ns;
-    party->looked_ns = now_ns;
+    const int64_t slept_ns = dpb_missed_ns() - party->missed_ns;
+    party->slept_ns = slept_ns > 0 ? slept_ns : party->slept_ns;
+    party->missed_ns += slept_ns;
     if (was_continued)
-        party->continued_ns = now_ns;
+        party->continued_ns = dpb_now_ns();
     was_continued = 0;
     if (!dpb_party_deserted(party))
         return DPB_OK;
@@ -236,18 +243,18 @@ static dpb_status has_not_joined(struct dpb_party *party)
 }
 
 /* The deadline of a wait that begins now. */
-static int64_t deadline_of(const struct dpb_party *party)
+static struct dpb_deadline deadline_of(const struct dpb_party *party)
 {
     uint32_t turn = party->rank < 2 ? party->rank : 2;
-    return dpb_now_ns() + party->timeout_ns + turn * TURN_NS;
+    return dpb_deadline_in(party->timeout_ns + turn * TURN_NS);
 }
 
 /* No other process knows how it ended: mpirun ends the others before a message reaches rank 0. */
 static dpb_status has_ended(const struct dpb_party *party)
 {
     siginfo_t info = {0};
-    for (int64_t until_ns = dpb_now_ns() + LEAVE_NS; info.si_pid == 0 && dpb_now_ns() < until_ns;
-         poll(NULL, 0, 2))
+    for (struct dpb_deadline end = dpb_deadline_in(LEAVE_NS);
+         info.si_pid == 0 && !dpb_deadline_passed(end); poll(NULL, 0, 2))
         if (waitid(P_PID, (id_t)party->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
             break;
     if (info.si_pid == 0 || info.si_code == CLD_EXITED)
@@ -259,13 +266,14 @@ static dpb_status has_ended(const struct dpb_party *party)
 }
 
 /* All of it, or the reason why not. */
-static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int64_t deadline_ns)
+static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n,
+                            struct dpb_deadline deadline)
 {
     for (size_t done = 0; done < n;) {
         struct pollfd ready = {.fd = party->socket, .events = POLLIN};
         int found = poll(&ready, 1, PARTY_TICK_MS);
         DPB_TRY(look(party));
-        if (found <= 0 && dpb_now_ns() < deadline_ns)
+        if (found <= 0 && !dpb_deadline_passed(deadline))
             continue;
         if (found <= 0)
             return has_not_joined(party);
@@ -298,12 +306,12 @@ static dpb_status make_room(struct dpb_party *party, uint32_t n_ranks)
     return DPB_OK;
 }
 
-static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
+static dpb_status hear_rank(struct dpb_party *party, struct dpb_deadline deadline,
                             struct dpb_join_answer *answer)
 {
     char opened;
-    DPB_TRY(read_rank(party, &opened, sizeof opened, deadline_ns));
-    DPB_TRY(read_rank(party, answer, sizeof *answer, deadline_ns));
+    DPB_TRY(read_rank(party, &opened, sizeof opened, deadline));
+    DPB_TRY(read_rank(party, answer, sizeof *answer, deadline));
     answer->text[sizeof answer->text - 1] = '\0';
     if (answer->magic != DPB_JOIN_MAGIC)
         return dpb_fail(DPB_FAILED, "rank %u has joined by another version of dpbench",
@@ -319,7 +327,7 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
         return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
                         party->launcher, answer->rank, answer->n_ranks, party->rank);
     DPB_TRY(make_room(party, answer->n_ranks));
-    return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
+    return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline);
 }
 
 /* Ranks whose launcher gives them the same host are on one machine. */
@@ -336,7 +344,7 @@ static void find_machines(struct dpb_party *party)
 
 /* Tries until it is there. */
 static dpb_status connect_as(struct dpb_party *party, const char *address,
-                             dpb_channel_purpose purpose, int64_t deadline_ns, int *fd)
+                             dpb_channel_purpose purpose, struct dpb_deadline deadline, int *fd)
 {
     /* Without PMIx machines are known only afterwards, and the address says all. */
     const bool same_host =
@@ -344,12 +352,12 @@ static dpb_status connect_as(struct dpb_party *party, const char *address,
     char why[DPB_CHANNEL_WHY_BYTES];
     for (;;) {
         dpb_status status =
-            dpb_channel_connect(address, same_host, party->rank, purpose, deadline_ns, fd, why);
+            dpb_channel_connect(address, same_host, party->rank, purpose, deadline, fd, why);
         if (status != DPB_PEER)
             return status;
-        party->looked_ns = 0; /* a try may take long */
+        begin_looks(party); /* a try may take long */
         DPB_TRY(look(party));
-        if (dpb_now_ns() >= deadline_ns) {
+        if (dpb_deadline_passed(deadline)) {
             dpb_party_speak(party);
             return missed(party, "rank %u cannot reach rank 0's launcher (%s): %s", party->rank,
                           party->hosts[0], why);
@@ -358,10 +366,11 @@ static dpb_status connect_as(struct dpb_party *party, const char *address,
     }
 }
 
-static dpb_status connect_to_head(struct dpb_party *party, const char *address, int64_t deadline_ns)
+static dpb_status connect_to_head(struct dpb_party *party, const char *address,
+                                  struct dpb_deadline deadline)
 {
-    DPB_TRY(connect_as(party, address, DPB_CHANNEL_PART, deadline_ns, &party->channels[0].fd));
-    return connect_as(party, address, DPB_CHANNEL_STORE, deadline_ns, &party->store_fd);
+    DPB_TRY(connect_as(party, address, DPB_CHANNEL_PART, deadline, &party->channels[0].fd));
+    return connect_as(party, address, DPB_CHANNEL_STORE, deadline, &party->store_fd);
 }
 
 /* Where a connection belongs; NULL: none is expected of this rank and purpose. */
@@ -377,7 +386,7 @@ static int *socket_of(struct dpb_party *party, const struct dpb_greeting *greeti
 
 /* The head: until both connections of every other part are there. */
 static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
-                             int64_t deadline_ns)
+                             struct dpb_deadline deadline)
 {
     const uint32_t n_expected = 2 * (party->n_ranks - 1);
     struct dpb_door door = {.listener = listener, .circle = circle};
@@ -385,7 +394,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     dpb_files_allow(door.n_visitors);
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
     dpb_status status = dpb_allocated(fds);
-    for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {
+    for (uint32_t n = 0; status == DPB_OK && n < n_expected && !dpb_deadline_passed(deadline);) {
         struct dpb_meeting came = {.fd = -1};
         if (poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS) < 0 && errno == EINVAL)
             status = dpb_fail(DPB_FAILED, "cannot wait for %u connections: %s", n_expected,
@@ -433,11 +442,11 @@ void dpb_party_refuse(struct dpb_party *party, dpb_status status)
  * loses the last messages. */
 static void finish_links(struct dpb_party *party)
 {
-    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    const struct dpb_deadline deadline = dpb_deadline_in(LEAVE_NS);
     for (uint32_t rank = 1; party->channels && rank < party->n_ranks; rank++) {
         struct dpb_channel *channel = &party->channels[rank];
         bool open = channel->fd >= 0, said = false;
-        while (open && dpb_now_ns() < until_ns) {
+        while (open && !dpb_deadline_passed(deadline)) {
             struct dpb_frame frame;
             const void *value;
             char why[128];
@@ -487,15 +496,15 @@ static void make_card(const struct dpb_party *party, struct card *card)
 /* A channel's next frame of an operation. 1: it is there; 0: the time is over; -1: the channel has
  * ended, or brought another one. */
 static dpb_status await_frame(struct dpb_party *party, struct dpb_channel *channel,
-                              dpb_channel_op op, int64_t deadline_ns, struct dpb_frame *frame,
-                              const void **value, int *found)
+                              dpb_channel_op op, struct dpb_deadline deadline,
+                              struct dpb_frame *frame, const void **value, int *found)
 {
     char why[128] = "";
     for (;;) {
         const bool open = dpb_channel_receive(channel);
         const int next = dpb_channel_next(channel, frame, value, why);
         *found = next > 0 && frame->op == op ? 1 : next != 0 || !open ? -1 : 0;
-        if (*found != 0 || dpb_now_ns() >= deadline_ns)
+        if (*found != 0 || dpb_deadline_passed(deadline))
             return DPB_OK;
         struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
         poll(&ready, 1, PARTY_TICK_MS);
@@ -521,7 +530,7 @@ static void name_hosts(struct dpb_party *party, const struct card *cards)
     }
 }
 
-static dpb_status gather_hosts(struct dpb_party *party, int64_t deadline_ns)
+static dpb_status gather_hosts(struct dpb_party *party, struct dpb_deadline deadline)
 {
     struct card *cards = calloc(party->n_ranks, sizeof *cards);
     dpb_status status = dpb_allocated(cards);
@@ -531,7 +540,7 @@ static dpb_status gather_hosts(struct dpb_party *party, int64_t deadline_ns)
         struct dpb_frame frame;
         const void *value;
         int found = 0;
-        status = await_frame(party, &party->channels[rank], DPB_CHANNEL_HOST, deadline_ns, &frame,
+        status = await_frame(party, &party->channels[rank], DPB_CHANNEL_HOST, deadline, &frame,
                              &value, &found);
         if (status == DPB_OK && (found <= 0 || frame.value_bytes != sizeof *cards))
             status = found == 0
@@ -557,7 +566,7 @@ static dpb_status gather_hosts(struct dpb_party *party, int64_t deadline_ns)
     return status;
 }
 
-static dpb_status exchange_host(struct dpb_party *party, int64_t deadline_ns)
+static dpb_status exchange_host(struct dpb_party *party, struct dpb_deadline deadline)
 {
     struct dpb_channel *channel = &party->channels[0];
     struct dpb_frame frame;
@@ -566,8 +575,8 @@ static dpb_status exchange_host(struct dpb_party *party, int64_t deadline_ns)
     int found = 0;
     make_card(party, &card);
     dpb_channel_say(channel, DPB_CHANNEL_HOST, party->rank, &card, sizeof card);
-    DPB_TRY(await_frame(party, channel, DPB_CHANNEL_HOST, deadline_ns + party->timeout_ns, &frame,
-                        &value, &found));
+    deadline.at_ns += party->timeout_ns; /* the head waits for the others first */
+    DPB_TRY(await_frame(party, channel, DPB_CHANNEL_HOST, deadline, &frame, &value, &found));
     if (found > 0 && frame.value_bytes == party->n_ranks * sizeof *party->hosts) {
         memcpy(party->hosts, value, frame.value_bytes);
         return DPB_OK;
@@ -588,15 +597,15 @@ static dpb_status join_by_pmix(struct dpb_party *party)
     struct dpb_join_answer answer;
     const bool head = dpb_party_is_head(party);
     find_starter(party);
-    const int64_t deadline_ns = deadline_of(party);
+    const struct dpb_deadline deadline = deadline_of(party);
     dpb_status status = head ? dpb_channel_listen(&listener, &circle, address) : DPB_OK;
     DPB_THEN(status, start_rank(party, address));
-    party->looked_ns = 0; /* a slow start is no stop of this process */
-    DPB_THEN(status, hear_rank(party, deadline_ns, &answer));
+    begin_looks(party); /* a slow start is no stop of this process */
+    DPB_THEN(status, hear_rank(party, deadline, &answer));
     if (status == DPB_OK) {
         find_machines(party);
-        status = head ? accept_all(party, listener, &circle, deadline_ns)
-                      : connect_to_head(party, answer.text, deadline_ns);
+        status = head ? accept_all(party, listener, &circle, deadline)
+                      : connect_to_head(party, answer.text, deadline);
     }
     if (listener >= 0)
         close(listener);
@@ -613,18 +622,18 @@ static dpb_status join_by_environment(struct dpb_party *party,
     int listener = -1;
     struct dpb_circle circle;
     const bool head = dpb_party_is_head(party);
-    const int64_t deadline_ns = deadline_of(party);
+    const struct dpb_deadline deadline = deadline_of(party);
     DPB_TRY(make_room(party, environment->n_ranks));
     snprintf(party->hosts[0], sizeof party->hosts[0], "%.*s", DPB_HOST_BYTES - 1,
              environment->master);
     dpb_status status =
         head ? dpb_channel_listen_at(environment->address, &listener, &circle) : DPB_OK;
-    DPB_THEN(status, head ? accept_all(party, listener, &circle, deadline_ns)
-                          : connect_to_head(party, environment->address, deadline_ns));
+    DPB_THEN(status, head ? accept_all(party, listener, &circle, deadline)
+                          : connect_to_head(party, environment->address, deadline));
     if (listener >= 0)
         close(listener);
     explicit_bzero(&circle, sizeof circle);
-    DPB_THEN(status, head ? gather_hosts(party, deadline_ns) : exchange_host(party, deadline_ns));
+    DPB_THEN(status, head ? gather_hosts(party, deadline) : exchange_host(party, deadline));
     if (status != DPB_OK)
         return status;
     find_machines(party);
@@ -645,8 +654,8 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
                                .socket = -1,
                                .store_fd = -1,
                                .pmix_fd = -1,
-                               .timeout_ns = timeout_ns + DPB_PARTY_START_NS,
-                               .looked_ns = dpb_now_ns()};
+                               .timeout_ns = timeout_ns + DPB_PARTY_START_NS};
+    begin_looks(made);
     dpb_status status = by_pmix ? join_by_pmix(made) : join_by_environment(made, environment);
     if (status != DPB_OK) {
         if (dpb_party_is_head(made)) {
@@ -808,12 +817,12 @@ static struct dpb_seat place_of(const struct dpb_party *party, const struct repo
 /* The head waits for the reports of all; a part that says nothing has died, or is stopped. */
 static dpb_status collect(struct dpb_party *party, struct reported *reports)
 {
-    const int64_t deadline_ns = deadline_of(party);
+    const struct dpb_deadline deadline = deadline_of(party);
     for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
         struct dpb_frame frame;
         const void *value;
         int found;
-        DPB_TRY(await_frame(party, &party->channels[rank], DPB_CHANNEL_REPORT, deadline_ns, &frame,
+        DPB_TRY(await_frame(party, &party->channels[rank], DPB_CHANNEL_REPORT, deadline, &frame,
                             &value, &found));
         if (found == 0)
             return missed(party,
@@ -875,7 +884,8 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     if (!open)
         dpb_channel_receive(channel); /* messages that came before the connection broke */
     /* The head may have just begun to wait for the last one to join. */
-    const int64_t deadline_ns = deadline_of(party) + party->timeout_ns;
+    struct dpb_deadline deadline = deadline_of(party);
+    deadline.at_ns += party->timeout_ns;
     for (;;) {
         struct dpb_frame frame;
         const void *value;
@@ -889,7 +899,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
             memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
             return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
         }
-        if (!open || dpb_now_ns() >= deadline_ns)
+        if (!open || dpb_deadline_passed(deadline))
             break;
         struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
         if (channel->out.end > channel->out.begin)
@@ -920,7 +930,7 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
                                      "of several launchers");
         text = dpb_first_error(NULL);
     }
-    party->looked_ns = dpb_now_ns(); /* reading configuration and data took time */
+    begin_looks(party); /* reading configuration and data took time */
     return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
                                     : agree_as_part(party, status, text, exit_code);
 }

@@ -47,7 +47,7 @@ struct dpb_party {
     pid_t starter, started;
     pid_t parent;                /* of this process */
     int64_t timeout_ns;          /* of joining and of agreeing, each */
-    int64_t looked_ns, slept_ns; /* the last look of a waiting part; how long it was stopped */
+    int64_t missed_ns, slept_ns; /* dpb_missed_ns at the last look; how long it was stopped */
     int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
     /* The process that becomes the rank; 0: dpb_launch has reaped it. */
     pid_t pid;

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/secret.h"
@@ -247,8 +248,8 @@ void dpb_job_kill_all(struct dpb_job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
         dpb_job_kill(run, rank);
-    run->kill_at_ns = INT64_MAX;
-    run->give_up_ns = dpb_now_ns() + GIVE_UP_NS;
+    run->kill_at = dpb_deadline_in(-1);
+    run->give_up = dpb_deadline_in(GIVE_UP_NS);
 }
 
 void dpb_job_tell_parts(struct dpb_job_run *run, dpb_channel_op op, const void *value, size_t bytes)
@@ -262,10 +263,10 @@ void dpb_job_end(struct dpb_job_run *run)
 {
     if (run->ending)
         return;
-    dpb_stall_keep_picture(run, dpb_now_ns());
+    dpb_stall_keep_picture(run);
     run->ending = true;
     run->known_ns = dpb_now_ns();
-    run->kill_at_ns = run->known_ns + (run->job->restarts > 0 ? RESTART_GRACE_NS : GRACE_NS);
+    run->kill_at = dpb_deadline_in(run->job->restarts > 0 ? RESTART_GRACE_NS : GRACE_NS);
     dpb_board_end_job(run->board);
     dpb_job_tell_parts(run, DPB_CHANNEL_END_JOB, NULL, 0);
 }
@@ -286,8 +287,7 @@ void dpb_job_interrupt(struct dpb_job_run *run, uint32_t n_interrupts, int signa
         run->ending = true;
         dpb_job_kill_all(run);
     } else if (is_of_mpirun(run) && signal_number == SIGTERM) {
-        int64_t at_ns = dpb_now_ns() + MPIRUN_GRACE_NS;
-        run->kill_at_ns = at_ns < run->kill_at_ns ? at_ns : run->kill_at_ns;
+        run->kill_at = dpb_deadline_first(run->kill_at, dpb_deadline_in(MPIRUN_GRACE_NS));
     }
 }
 
@@ -340,5 +340,5 @@ void dpb_job_rank_ended(struct dpb_job_run *run, uint32_t rank)
     if (!dpb_job_ended_well(run, rank))
         dpb_job_end(run);
     else if (run->stalls.first_left_ns == 0)
-        run->stalls.first_left_ns = process->ended_ns;
+        run->stalls.first_left_ns = dpb_ran_ns();
 }

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "machine/rights.h"
@@ -121,13 +122,13 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
 /* The pipe closes when the child executes its program, or says why it cannot. */
 static dpb_status await_program(const struct dpb_spawn *spawn, int report)
 {
-    const int64_t until_ns = dpb_now_ns() + spawn->timeout_ns;
+    const struct dpb_deadline deadline = dpb_deadline_in(spawn->timeout_ns);
     struct pollfd said = {.fd = report, .events = POLLIN};
     int error = 0;
     while (poll(&said, 1, TICK_MS) <= 0) {
         if (dpb_signals_pending())
             return DPB_INTERRUPTED;
-        if (dpb_now_ns() >= until_ns)
+        if (dpb_deadline_passed(deadline))
             return DPB_TIMEOUT;
     }
     if (read(report, &error, sizeof error) == 0)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "launch/outcome.h"
 #include "machine/proc.h"
@@ -41,47 +42,40 @@ static bool waits(const struct dpb_job_run *run, uint32_t rank)
 
 /* ---- signs of life ------------------------------------------------------------------------- */
 
+/* Times of this file are dpb_ran_ns's: no rank is silent while this process does not run. The
+ * pages' are dpb_now_ns's. */
+
 /* Whether the process did anything since it was last looked at, or would if it had a core. */
-static bool at_work(struct dpb_stall_sign *sign, int32_t pid, int64_t now_ns)
+static bool at_work(struct dpb_stall_sign *sign, int32_t pid, int64_t ran_ns)
 {
     struct dpb_proc proc;
     if (!dpb_proc_read("", pid, &proc))
         return false;
     bool first = sign->sampled_ns == 0;
-    int64_t passed_ns = now_ns - sign->sampled_ns;
+    int64_t passed_ns = ran_ns - sign->sampled_ns;
     bool works =
         !first && (proc.state == 'R' || proc.state == 'D' || proc.io_bytes != sign->io_bytes ||
                    (proc.cpu_ns - sign->cpu_ns) * COMPUTES >= passed_ns);
-    sign->sampled_ns = now_ns;
+    sign->sampled_ns = ran_ns;
     sign->cpu_ns = proc.cpu_ns;
     sign->io_bytes = proc.io_bytes;
     return works;
 }
 
-void dpb_stall_look_at(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+void dpb_stall_look_at(struct dpb_job_run *run, uint32_t rank, int64_t ran_ns)
 {
     struct dpb_stall_sign *sign = &run->processes[rank].sign;
     const struct dpb_status_page *page = dpb_job_page(run, rank);
     if (run->processes[rank].remote) { /* head.c keeps it */
-        sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : now_ns;
+        sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : ran_ns;
         return;
     }
     int64_t note_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
     if (sign->sign_ns == 0 || note_ns != sign->note_ns || step != sign->step)
-        *sign = (struct dpb_stall_sign){.note_ns = note_ns, .step = step, .sign_ns = now_ns};
-    else if (at_work(sign, (int32_t)run->processes[rank].pid, now_ns))
-        sign->sign_ns = now_ns;
-}
-
-void dpb_stall_forgive(struct dpb_job_run *run, int64_t suspended_ns)
-{
-    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        run->processes[rank].sign.sign_ns += suspended_ns;
-        run->processes[rank].sign.sampled_ns = 0;
-    }
-    if (run->stalls.first_left_ns != 0)
-        run->stalls.first_left_ns += suspended_ns;
+        *sign = (struct dpb_stall_sign){.note_ns = note_ns, .step = step, .sign_ns = ran_ns};
+    else if (at_work(sign, (int32_t)run->processes[rank].pid, ran_ns))
+        sign->sign_ns = ran_ns;
 }
 
 /* ---- who is late --------------------------------------------------------------------------- */
@@ -168,10 +162,10 @@ static void draw_picture(const struct dpb_job_run *run, int64_t now_ns, char *te
     }
 }
 
-void dpb_stall_keep_picture(struct dpb_job_run *run, int64_t now_ns)
+void dpb_stall_keep_picture(struct dpb_job_run *run)
 {
     struct dpb_stall_watch *watch = &run->stalls;
-    draw_picture(run, now_ns, watch->picture, sizeof watch->picture);
+    draw_picture(run, dpb_now_ns(), watch->picture, sizeof watch->picture);
     for (uint32_t rank = 0; rank < run->n_ranks && watch->late[0] == '\0'; rank++) {
         const struct dpb_status_page *page = dpb_job_page(run, rank);
         if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
@@ -182,7 +176,7 @@ void dpb_stall_keep_picture(struct dpb_job_run *run, int64_t now_ns)
                            other)) /* it waits in the store, and its page does not name its peer */
                 late = other;
         char where[WHERE_BYTES];
-        describe(run, late, now_ns, where, sizeof where);
+        describe(run, late, dpb_now_ns(), where, sizeof where);
         if (late != rank)
             snprintf(watch->late, sizeof watch->late, "rank %u is late: %s", late, where);
     }
@@ -190,12 +184,11 @@ void dpb_stall_keep_picture(struct dpb_job_run *run, int64_t now_ns)
 
 /* ---- saying so ----------------------------------------------------------------------------- */
 
-static void say_stall(struct dpb_job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns,
-                      int64_t now_ns)
+static void say_stall(struct dpb_job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns)
 {
     char where[WHERE_BYTES], others[64] = "", picture[DPB_STALL_PICTURE_BYTES];
     describe(run, late, 0, where, sizeof where); /* a phase may be older than the silence in it */
-    draw_picture(run, now_ns, picture, sizeof picture);
+    draw_picture(run, dpb_now_ns(), picture, sizeof picture);
     if (n_others > 0)
         snprintf(others, sizeof others, "; %u other%s late, too", n_others,
                  n_others == 1 ? " is" : "s are");
@@ -207,14 +200,14 @@ static void say_stall(struct dpb_job_run *run, uint32_t late, uint32_t n_others,
         dpb_log(DPB_LOG_INFO, "%s", picture);
 }
 
-static bool is_silent(const struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+static bool is_silent(const struct dpb_job_run *run, uint32_t rank, int64_t ran_ns)
 {
-    return now_ns - run->processes[rank].sign.sign_ns >= run->job->stall_warning_ns;
+    return ran_ns - run->processes[rank].sign.sign_ns >= run->job->stall_warning_ns;
 }
 
 /* All ranks that are late now, in one message: a rank late in the same phase before is not named
  * again, nor any after DPB_STALL_SAID messages. Waiting for a rank that computes is no stall. */
-static void say_stalls(struct dpb_job_run *run, int64_t now_ns)
+static void say_stalls(struct dpb_job_run *run, int64_t ran_ns)
 {
     struct dpb_stall_watch *watch = &run->stalls;
     uint32_t n_late = 0, named = UINT32_MAX;
@@ -222,11 +215,11 @@ static void say_stalls(struct dpb_job_run *run, int64_t now_ns)
     watch->n_looks++;
     for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
         char phase[32];
-        if (!run->processes[rank].running || !is_silent(run, rank, now_ns))
+        if (!run->processes[rank].running || !is_silent(run, rank, ran_ns))
             continue;
         const uint32_t late = find_late(run, rank);
         struct dpb_process *process = &run->processes[late];
-        if (process->late_at == watch->n_looks || !is_silent(run, late, now_ns))
+        if (process->late_at == watch->n_looks || !is_silent(run, late, ran_ns))
             continue;
         process->late_at = watch->n_looks;
         n_late++;
@@ -235,30 +228,30 @@ static void say_stalls(struct dpb_job_run *run, int64_t now_ns)
             continue;
         snprintf(process->late_in, sizeof process->late_in, "%s", phase);
         if (named == UINT32_MAX)
-            silent_ns = now_ns - run->processes[rank].sign.sign_ns;
+            silent_ns = ran_ns - run->processes[rank].sign.sign_ns;
         named = named == UINT32_MAX ? late : named;
     }
     if (named != UINT32_MAX && watch->n_said++ < DPB_STALL_SAID)
-        say_stall(run, named, n_late - 1, silent_ns, now_ns);
+        say_stall(run, named, n_late - 1, silent_ns);
 }
 
 /* All leave together: a rank that is there long after another has left does not end. */
-static void check_left(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+static void check_left(struct dpb_job_run *run, uint32_t rank, int64_t ran_ns)
 {
     struct dpb_process *process = &run->processes[rank];
     int64_t left_ns = run->stalls.first_left_ns;
-    if (left_ns == 0 || now_ns - left_ns < run->job->timeout_ns + AFTER_WAITERS_NS)
+    if (left_ns == 0 || ran_ns - left_ns < run->job->timeout_ns + AFTER_WAITERS_NS)
         return;
     snprintf(process->fault, sizeof process->fault,
              "stuck: it has not ended within %.1f s of another that left the job with it",
-             (double)(now_ns - left_ns) * 1e-9);
+             (double)(ran_ns - left_ns) * 1e-9);
 }
 
-static void check_rank(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+static void check_rank(struct dpb_job_run *run, uint32_t rank, int64_t ran_ns)
 {
     struct dpb_process *process = &run->processes[rank];
-    dpb_stall_look_at(run, rank, now_ns);
-    int64_t silent_ns = now_ns - process->sign.sign_ns;
+    dpb_stall_look_at(run, rank, ran_ns);
+    int64_t silent_ns = ran_ns - process->sign.sign_ns;
     if (silent_ns >= run->job->timeout_ns + AFTER_WAITERS_NS && !waits(run, rank))
         snprintf(process->fault, sizeof process->fault,
                  "stuck: for %.1f s it has not moved on, computed, read or written, nor waited for "
@@ -268,7 +261,7 @@ static void check_rank(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 
 /* Each waiting rank has a deadline and reports its passing. If no rank does so for longer, none
  * can. A stopped rank is named before another. */
-static uint32_t find_all_silent(struct dpb_job_run *run, int64_t now_ns)
+static uint32_t find_all_silent(struct dpb_job_run *run, int64_t ran_ns)
 {
     const int64_t limit_ns = run->job->timeout_ns + 2 * AFTER_WAITERS_NS;
     uint32_t named = UINT32_MAX;
@@ -276,7 +269,7 @@ static uint32_t find_all_silent(struct dpb_job_run *run, int64_t now_ns)
     for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
         if (!run->processes[rank].running)
             continue;
-        if (now_ns - run->processes[rank].sign.sign_ns < limit_ns)
+        if (ran_ns - run->processes[rank].sign.sign_ns < limit_ns)
             return UINT32_MAX;
         if (named == UINT32_MAX || (is_stopped(run, rank) && !stopped))
             named = rank;
@@ -284,11 +277,11 @@ static uint32_t find_all_silent(struct dpb_job_run *run, int64_t now_ns)
     }
     if (named != UINT32_MAX) {
         char where[WHERE_BYTES];
-        describe(run, named, now_ns, where, sizeof where);
+        describe(run, named, dpb_now_ns(), where, sizeof where);
         snprintf(run->processes[named].fault, sizeof run->processes[named].fault,
                  "stuck: for %.1f s no rank has done anything, and no deadline of those that wait "
                  "was heeded; %s",
-                 (double)(now_ns - run->processes[named].sign.sign_ns) * 1e-9, where);
+                 (double)(ran_ns - run->processes[named].sign.sign_ns) * 1e-9, where);
     }
     return named;
 }
@@ -300,25 +293,22 @@ static int64_t look_interval_ns(const struct dpb_job_run *run)
     return run->n_ranks > RANKS ? LOOK_NS * run->n_ranks / RANKS : LOOK_NS;
 }
 
-uint32_t dpb_stall_look(struct dpb_job_run *run, int64_t now_ns)
+uint32_t dpb_stall_look(struct dpb_job_run *run, int64_t ran_ns)
 {
     uint32_t stuck = UINT32_MAX;
-    if (run->ending || now_ns - run->stalls.looked_ns < look_interval_ns(run))
+    if (run->ending || ran_ns - run->stalls.looked_ns < look_interval_ns(run))
         return stuck;
-    const int64_t late_ns = now_ns - run->stalls.looked_ns - look_interval_ns(run);
-    if (run->stalls.looked_ns != 0 && late_ns > AFTER_WAITERS_NS)
-        dpb_stall_forgive(run, late_ns); /* this process was stopped, perhaps with the ranks */
-    run->stalls.looked_ns = now_ns;
+    run->stalls.looked_ns = ran_ns;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         if (!run->processes[rank].running)
             continue;
-        check_left(run, rank, now_ns);
+        check_left(run, rank, ran_ns);
         if (is_worker(run, rank)) /* a server has nothing to do while workers compute */
-            check_rank(run, rank, now_ns);
+            check_rank(run, rank, ran_ns);
         if (stuck == UINT32_MAX && run->processes[rank].fault[0] != '\0')
             stuck = rank;
     }
     if (run->job->stall_warning_ns > 0)
-        say_stalls(run, now_ns);
-    return stuck != UINT32_MAX ? stuck : find_all_silent(run, now_ns);
+        say_stalls(run, ran_ns);
+    return stuck != UINT32_MAX ? stuck : find_all_silent(run, ran_ns);
 }

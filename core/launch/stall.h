@@ -23,12 +23,10 @@
 /* Called in the launcher's loop; looks at most four times a second, and with more than 64 ranks
  * more rarely. Warns. Returns a rank that the launcher must end, with the reason in its `fault`;
  * UINT32_MAX: none. */
-uint32_t dpb_stall_look(struct dpb_job_run *run, int64_t now_ns);
+uint32_t dpb_stall_look(struct dpb_job_run *run, int64_t ran_ns);
 /* Looks at one rank and keeps the time of its sign of life, sign_ns. */
-void dpb_stall_look_at(struct dpb_job_run *run, uint32_t rank, int64_t now_ns);
-/* The job was suspended for suspended_ns: no rank could give a sign. */
-void dpb_stall_forgive(struct dpb_job_run *run, int64_t suspended_ns);
+void dpb_stall_look_at(struct dpb_job_run *run, uint32_t rank, int64_t ran_ns);
 /* Before the job is ended: keeps where each rank is and since when, and which rank is late. */
-void dpb_stall_keep_picture(struct dpb_job_run *run, int64_t now_ns);
+void dpb_stall_keep_picture(struct dpb_job_run *run);
 
 #endif

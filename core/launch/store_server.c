@@ -38,8 +38,8 @@ struct entry {
 struct waiter {
     uint16_t op;
     uint32_t rank, serial;
-    uint32_t from;       /* get: the rank that is to put; UINT32_MAX: any */
-    int64_t deadline_ns; /* INT64_MAX: none */
+    uint32_t from; /* get: the rank that is to put; UINT32_MAX: any */
+    struct dpb_deadline deadline;
     char key[DPB_STORE_KEY_BYTES + 1];
 };
 
@@ -201,7 +201,7 @@ static void refuse(const struct request *request, dpb_status status, const char 
 /* A rank that takes without a deadline answers others beside its work, and reports no wait. */
 static bool is_idle(const struct waiter *waiter)
 {
-    return waiter->op == DPB_STORE_TAKE && waiter->deadline_ns == INT64_MAX;
+    return waiter->op == DPB_STORE_TAKE && waiter->deadline.at_ns == INT64_MAX;
 }
 
 static void wait_for(const struct request *request)
@@ -224,14 +224,11 @@ static void wait_for(const struct request *request)
         server->capacity = capacity;
     }
     struct waiter *waiter = &server->waiters[server->n_waiters++];
-    int64_t now = dpb_now_ns();
     *waiter = (struct waiter){.op = frame->op,
                               .rank = request->rank,
                               .serial = frame->serial,
                               .from = frame->op == DPB_STORE_GET ? frame->peer : UINT32_MAX};
-    waiter->deadline_ns = frame->timeout_ns < 0 || frame->timeout_ns > INT64_MAX - now
-                              ? INT64_MAX
-                              : now + frame->timeout_ns;
+    waiter->deadline = dpb_deadline_in(frame->timeout_ns);
     memcpy(waiter->key, request->key, strlen(request->key) + 1);
     connection->n_waiting++;
     connection->n_idle += is_idle(waiter);
@@ -497,15 +494,15 @@ static void expire_waiter(struct dpb_store_server *server, const struct waiter *
                  (uint32_t)text.length);
 }
 
-int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
+struct dpb_deadline dpb_store_server_expire(struct dpb_store_server *server, int64_t ran_ns)
 {
-    int64_t nearest = INT64_MAX;
+    struct dpb_deadline nearest = {INT64_MAX};
     for (size_t i = server->n_waiters; i-- > 0;) {
-        if (server->waiters[i].deadline_ns <= now_ns) {
+        if (server->waiters[i].deadline.at_ns <= ran_ns) {
             struct waiter waiter = take_waiter(server, i);
             expire_waiter(server, &waiter);
-        } else if (server->waiters[i].deadline_ns < nearest) {
-            nearest = server->waiters[i].deadline_ns;
+        } else {
+            nearest = dpb_deadline_first(nearest, server->waiters[i].deadline);
         }
     }
     return nearest;
@@ -514,13 +511,6 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank)
 {
     return server->connections[rank].n_waiting > server->connections[rank].n_idle;
-}
-
-void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns)
-{
-    for (size_t i = 0; i < server->n_waiters; i++)
-        if (server->waiters[i].deadline_ns < INT64_MAX - by_ns)
-            server->waiters[i].deadline_ns += by_ns;
 }
 
 /* A rank has gone: drops its requests, and refuses those that wait for it at a barrier. */

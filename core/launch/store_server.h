@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/deadline.h"
 #include "dpbench/status.h"
 
 struct dpb_store_server;
@@ -20,8 +21,9 @@ void dpb_store_server_attach(struct dpb_store_server *server, uint32_t rank,
 /* Fills one entry a rank, for poll. */
 void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd *fds);
 void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, short events);
-/* Answers requests whose deadline has passed. Returns the nearest one left; INT64_MAX: none. */
-int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns);
+/* Answers requests whose deadline has passed by `ran_ns`, of dpb_ran_ns. Returns the nearest one
+ * left. */
+struct dpb_deadline dpb_store_server_expire(struct dpb_store_server *server, int64_t ran_ns);
 /* The process of `rank` has ended: handles its last frames, and answers ranks that wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
 /* The same, and the others continue without it: at barriers, and in dpb_store_get_from. */
@@ -30,8 +32,6 @@ bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t r
 /* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline does not
  * count. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
-/* The job was suspended for by_ns: moves all deadlines by that. */
-void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
 /* Called for each DPB_STORE_POST. */
 typedef void (*dpb_store_on_post)(void *context, uint32_t rank, const void *value, uint32_t bytes);
 void dpb_store_server_on_post(struct dpb_store_server *server, dpb_store_on_post call,

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "exchange/step.h"
@@ -118,7 +119,7 @@ static dpb_status await_others(struct dpb_trainer *trainer, const char *what,
                                dpb_status (*over)(struct dpb_trainer *trainer, bool *is_over))
 {
     uint64_t steps = count_steps(trainer);
-    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    struct dpb_deadline deadline = dpb_deadline_in(dpb_world.timeout_ns);
     for (bool is_over = false;;) {
         watch_for_stop(trainer);
         DPB_TRY(over(trainer, &is_over));
@@ -127,7 +128,7 @@ static dpb_status await_others(struct dpb_trainer *trainer, const char *what,
         if (dpb_board_job_ended(dpb_world.board))
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the other workers"});
         usleep(dpb_control_nap_us(&trainer->control));
-        if (dpb_world_now_ns() < deadline_ns)
+        if (!dpb_deadline_passed(deadline))
             continue;
         if (count_steps(trainer) == steps)
             return dpb_fail(
@@ -137,7 +138,7 @@ static dpb_status await_others(struct dpb_trainer *trainer, const char *what,
                 (unsigned long long)trainer->course.step, what,
                 (double)dpb_world.timeout_ns * 1e-9);
         steps = count_steps(trainer);
-        deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+        deadline = dpb_deadline_in(dpb_world.timeout_ns);
     }
 }
 

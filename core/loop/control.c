@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "world/futex.h"
 #include "world/store.h"
@@ -256,7 +257,7 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
     if (dpb_control_try(control, step, actions))
         return DPB_OK;
     dpb_world_note("control", UINT64_MAX, UINT32_MAX);
-    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    const struct dpb_deadline deadline = dpb_deadline_in(dpb_world.timeout_ns);
     while (!dpb_control_try(control, step, actions)) {
         const struct timespec nap = {.tv_nsec = 50000};
         if (control->meanwhile)
@@ -264,7 +265,7 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "a change of phase"});
-        if (dpb_world_now_ns() > deadline_ns)
+        if (dpb_deadline_passed(deadline))
             return dpb_fail(
                 DPB_TIMEOUT,
                 "step %llu: the other workers did not reach the same step within %.0f s "
@@ -302,7 +303,7 @@ dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t
                              uint8_t *highest)
 {
     enum { LOOKS = 1000 /* before it sleeps in between */ };
-    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    const struct dpb_deadline deadline = dpb_deadline_in(dpb_world.timeout_ns);
     dpb_control_say(control, value);
     for (uint64_t looks = 1; !dpb_control_hear(control, highest); looks++) {
         if (dpb_world.may_spin && looks % LOOKS != 0)
@@ -311,7 +312,7 @@ dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "an agreement"});
-        if (dpb_world_now_ns() > deadline_ns)
+        if (dpb_deadline_passed(deadline))
             return dpb_fail(DPB_TIMEOUT,
                             "step %llu: the other workers did not take part in an agreement "
                             "within %.0f s; give run.timeout_s more if they are only slow",

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 
 #define LIMIT_NS INT64_C(5000000000)
@@ -90,7 +91,7 @@ static void judge(int status, char *reason, size_t size)
 
 bool dpb_trial_load(const char *path, const struct dpb_host *host, char *reason, size_t size)
 {
-    const int64_t until_ns = dpb_now_ns() + LIMIT_NS;
+    const struct dpb_deadline deadline = dpb_deadline_in(LIMIT_NS);
     int ends[2], status = 0;
     reason[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -101,9 +102,8 @@ bool dpb_trial_load(const char *path, const struct dpb_host *host, char *reason,
         load(path, host, ends[1]);
     close(ends[1]);
     struct pollfd said = {.fd = ends[0], .events = POLLIN};
-    int left_ms;
-    while (child > 0 && (left_ms = (int)((until_ns - dpb_now_ns()) / 1000000)) > 0 &&
-           poll(&said, 1, left_ms) < 0 && errno == EINTR)
+    while (child > 0 && poll(&said, 1, dpb_deadline_look_ms(deadline)) <= 0 &&
+           !dpb_deadline_passed(deadline))
         ;
     if (child > 0 && said.revents == 0) {
         kill(child, SIGKILL);

@@ -25,7 +25,6 @@ struct board_header {
     uint32_t n_ranks;
     uint32_t ended;
     int32_t signal_number;
-    int64_t suspended_ns;
     struct dpb_board_about about;
     struct dpb_board_kept kept;
 };
@@ -307,14 +306,4 @@ void dpb_board_interrupt(struct dpb_board *board, int signal_number)
 int dpb_board_interrupted(const struct dpb_board *board)
 {
     return __atomic_load_n(&header_of(board)->signal_number, __ATOMIC_ACQUIRE);
-}
-
-void dpb_board_suspended(struct dpb_board *board, int64_t by_ns)
-{
-    __atomic_fetch_add(&header_of(board)->suspended_ns, by_ns, __ATOMIC_RELEASE);
-}
-
-int64_t dpb_board_suspended_ns(const struct dpb_board *board)
-{
-    return __atomic_load_n(&header_of(board)->suspended_ns, __ATOMIC_ACQUIRE);
 }

@@ -134,8 +134,5 @@ bool dpb_board_job_ended(const struct dpb_board *board);
 /* SIGINT or SIGTERM came (its number, 0: none): rank 0 proposes the stop at a step's start. */
 void dpb_board_interrupt(struct dpb_board *board, int signal_number);
 int dpb_board_interrupted(const struct dpb_board *board);
-/* The job was suspended (^Z) for by_ns, and is continued: set by the launcher, adds up. */
-void dpb_board_suspended(struct dpb_board *board, int64_t by_ns);
-int64_t dpb_board_suspended_ns(const struct dpb_board *board);
 
 #endif

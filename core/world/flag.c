@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "world/world.h"
 
-#define MISSED_NS INT64_C(1000000000) /* a busy machine wakes a sleeper sooner */
 #define DEFAULT_TIMEOUT_NS INT64_C(60000000000)
 
 _Static_assert(sizeof(struct dpb_flag) == DPB_CACHE_LINE, "a flag is a cache line");
@@ -70,14 +70,14 @@ static void sleep_on(struct dpb_flag *flag, uint32_t wanted, dpb_futex_scope sco
 
 static bool spin(const struct dpb_flag *flag, uint32_t value)
 {
-    int64_t until = dpb_now_ns() + DPB_WAIT_SPIN_NS;
+    const int64_t spins_until_ns = dpb_now_ns() + DPB_WAIT_SPIN_NS;
     do {
         for (int i = 0; i < 16; i++) {
             pause_core();
             if (dpb_futex_reached(flag, value))
                 return true;
         }
-    } while (dpb_now_ns() < until);
+    } while (dpb_now_ns() < spins_until_ns);
     return false;
 }
 
@@ -139,12 +139,6 @@ static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,
     return dpb_wait_expired(what, waited_ns, detail);
 }
 
-int64_t dpb_wait_missed(int64_t from_ns, int64_t slice_ns)
-{
-    const int64_t over_ns = dpb_world_now_ns() - from_ns - (slice_ns > 0 ? slice_ns : 0);
-    return over_ns > MISSED_NS ? over_ns : 0;
-}
-
 int64_t dpb_timeout_of(int64_t timeout_ns)
 {
     if (timeout_ns != 0)
@@ -157,16 +151,14 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
 {
     if (dpb_futex_reached(flag, value) || (dpb_world.may_spin && spin(flag, value)))
         return DPB_OK;
-    int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(what->timeout_ns);
+    const int64_t begin = dpb_ran_ns(), timeout = dpb_timeout_of(what->timeout_ns);
     dpb_wait_sign();
     for (;;) {
-        int64_t waited = dpb_world_now_ns() - begin, slice = DPB_WAIT_SLICE_NS;
+        int64_t waited = dpb_ran_ns() - begin, slice = DPB_WAIT_SLICE_NS;
         if (timeout >= 0 && timeout - waited < slice)
             slice = timeout - waited;
-        const int64_t slept_from = dpb_world_now_ns();
         if (slice > 0)
             sleep_on(flag, value, scope, slice);
-        begin += dpb_wait_missed(slept_from, slice);
         if (dpb_futex_reached(flag, value))
             return DPB_OK;
         if (dpb_wait_is_over())

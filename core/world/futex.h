@@ -28,9 +28,6 @@ enum { DPB_WAIT_NAP_US = 20 }; /* between two looks, if nothing wakes the waiter
  * `detail` is appended: "; at 3, wanted 4". */
 dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
-/* The part of a sleep from `from_ns`, meant to last a slice, in which this process did not run at
- * all, as in a frozen control group. No deadline counts that time. */
-int64_t dpb_wait_missed(int64_t from_ns, int64_t slice_ns);
 /* Counts signs that a strategy is at work: a wait of this process has slept, bytes were counted. */
 void dpb_wait_sign(void);
 uint64_t dpb_wait_signs(void);

@@ -208,7 +208,7 @@ static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
         struct dpb_meeting *visitor = &door->visitors[i];
         if (visitor->fd < 0)
             return visitor;
-        if (visitor->until_ns < least->until_ns)
+        if (visitor->deadline.at_ns < least->deadline.at_ns)
             least = visitor;
     }
     drop(door, least, "others came, and it had not proven itself");
@@ -233,7 +233,7 @@ static dpb_status let_in(struct dpb_door *door)
     if (fd < 0)
         return DPB_OK; /* gone again */
     *place_for_visitor(door) = (struct dpb_meeting){
-        .fd = fd, .awaits = AWAITS_HELLO, .until_ns = dpb_now_ns() + DPB_VISIT_NS};
+        .fd = fd, .awaits = AWAITS_HELLO, .deadline = dpb_deadline_in(DPB_VISIT_NS)};
     return DPB_OK;
 }
 
@@ -248,7 +248,6 @@ uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds)
 dpb_status dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came)
 {
     came->fd = -1;
-    const int64_t now_ns = dpb_now_ns();
     for (uint32_t i = 0; i < door->n_visitors; i++) {
         struct dpb_meeting *visitor = &door->visitors[i];
         dpb_heard heard = DPB_HEARD_PART;
@@ -264,7 +263,7 @@ dpb_status dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struc
         }
         if (heard != DPB_HEARD_PART)
             drop(door, visitor, visitor->why);
-        else if (visitor->until_ns <= now_ns)
+        else if (dpb_deadline_passed(visitor->deadline))
             drop(door, visitor, "it took too long to prove itself");
     }
     return fds[0].revents != 0 ? let_in(door) : DPB_OK;

@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include "base/deadline.h"
 #include "base/secret.h"
 #include "dpbench/status.h"
 
@@ -57,9 +58,9 @@ typedef enum dpb_heard {
 
 /* One side of a connection that is being proven. */
 struct dpb_meeting {
-    int fd;           /* non-blocking, @owned; -1: none */
-    int awaits;       /* handshake.c's */
-    int64_t until_ns; /* of a visitor at a door */
+    int fd;                       /* non-blocking, @owned; -1: none */
+    int awaits;                   /* handshake.c's */
+    struct dpb_deadline deadline; /* of a visitor at a door */
     struct dpb_greeting greeting;
     struct dpb_answer answer;
     uint8_t code[DPB_MAC_BYTES]; /* the proof that is coming */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 
 bool dpb_pmix_is_here(void)
@@ -129,7 +130,7 @@ static dpb_status publish(const char *address)
  * learnt of rank 0 alone says at once that there is none (PMIx 4.2). */
 static dpb_status get_address(int64_t timeout_ns, char address[DPB_ADDRESS_BYTES])
 {
-    const int64_t until_ns = dpb_now_ns() + timeout_ns;
+    const struct dpb_deadline deadline = dpb_deadline_in(timeout_ns);
     pmix_proc_t head = self;
     pmix_value_t *value = NULL;
     pmix_status_t status;
@@ -139,7 +140,7 @@ static dpb_status get_address(int64_t timeout_ns, char address[DPB_ADDRESS_BYTES
     limit.value.type = PMIX_INT;
     head.rank = 0;
     for (;;) {
-        int64_t left_ns = until_ns - dpb_now_ns();
+        const int64_t left_ns = dpb_deadline_left_ns(deadline);
         limit.value.data.integer = left_ns > 0 ? (int)(left_ns / 1000000000) + 1 : 1;
         status = pmix.get(&head, ADDRESS_KEY, &limit, 1, &value);
         if (status != PMIX_ERR_NOT_FOUND || left_ns <= 0)

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "world/futex.h"
 #include "world/world.h"
@@ -28,42 +29,24 @@ static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
  * waiting for this core: to yield the core costs less than to be woken up again. */
 static int look(struct pollfd *fds, uint32_t n)
 {
-    int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? DPB_WAIT_SPIN_NS : 0);
+    const int64_t spins_until_ns = dpb_now_ns() + (dpb_world.may_spin ? DPB_WAIT_SPIN_NS : 0);
     int ready = 0;
     for (int turn = 0; ready == 0 && !dpb_world.may_spin && turn < YIELDS; turn++) {
         sched_yield();
         ready = poll_for(fds, n, 0);
     }
-    while (ready == 0 && dpb_now_ns() < until_ns)
+    while (ready == 0 && dpb_now_ns() < spins_until_ns)
         ready = poll_for(fds, n, 0);
     return ready;
 }
 
-/* CPU time of all threads of this process, not of the caller alone. A frozen process runs none of
- * its threads, and the caller may sleep while a device's threads compute for it. */
-static int64_t computed_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-/* Time in which this process computed between two looks is no freeze. A nap after LONG_WAIT_NS
- * prolongs the wait by less than a thousandth, and leaves the core to others. */
+/* A nap after LONG_WAIT_NS prolongs the wait by less than a thousandth, and leaves the core to
+ * others. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
-    static _Thread_local int64_t looked_ns, sampled_ns, sample_ns;
-    int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
+    const int64_t now_ns = dpb_ran_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
     if (*begin_ns == 0)
         *begin_ns = now_ns;
-    else if (looked_ns >= *begin_ns && dpb_wait_missed(looked_ns, 0) > 0)
-        *begin_ns += dpb_wait_missed(looked_ns, computed_ns() - sample_ns);
-    now_ns = *begin_ns > now_ns ? *begin_ns : now_ns; /* time has passed meanwhile */
-    if (now_ns - sampled_ns >= DPB_WAIT_SLICE_NS) {   /* a system call */
-        sampled_ns = now_ns;
-        sample_ns = computed_ns();
-    }
-    looked_ns = now_ns;
     dpb_wait_sign();
     if (dpb_wait_is_over())
         return dpb_wait_cancelled(what);
@@ -79,15 +62,13 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
 {
     int ready = look(fds, n);
     int64_t timeout_ns = dpb_timeout_of(what->timeout_ns);
-    int64_t begin_ns = dpb_world_now_ns() - (waited_ns ? *waited_ns : 0);
+    const int64_t begin_ns = dpb_ran_ns() - (waited_ns ? *waited_ns : 0);
     for (bool again = true; ready == 0 && again; again = !waited_ns) {
-        int64_t passed_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
+        int64_t passed_ns = dpb_ran_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
         if (timeout_ns >= 0 && timeout_ns - passed_ns < slice_ns)
             slice_ns = timeout_ns - passed_ns;
         dpb_wait_sign();
-        const int64_t slept_from_ns = dpb_world_now_ns();
         ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
-        begin_ns += dpb_wait_missed(slept_from_ns, slice_ns);
         if (ready != 0)
             break;
         if (dpb_wait_is_over())
@@ -99,6 +80,6 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
         return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n,
                         strerror(errno == EINVAL ? EMFILE : errno));
     if (waited_ns)
-        *waited_ns = dpb_world_now_ns() - begin_ns;
+        *waited_ns = dpb_ran_ns() - begin_ns;
     return DPB_OK;
 }

@@ -24,6 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "machine/rights.h"
@@ -415,13 +416,14 @@ static dpb_status exchange_all(struct exchange *exchange)
 {
     struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
     DPB_TRY(dpb_allocated(fds));
-    int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
+    const int64_t timeout = dpb_timeout_of(0);
+    const struct dpb_deadline deadline = dpb_deadline_in(timeout);
     dpb_status status = DPB_OK;
     while (status == DPB_OK && exchange->n_done < exchange->n_partners) {
         status = exchange_round(exchange, fds);
         if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
             status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
-        if (status == DPB_OK && timeout >= 0 && dpb_world_now_ns() - begin > timeout) {
+        if (status == DPB_OK && dpb_deadline_passed(deadline)) {
             char peer[512];
             dpb_peer_describe(missing_partner(exchange), peer, sizeof peer);
             status = dpb_fail(DPB_TIMEOUT, "waited %.1f s to share %s: %s", (double)timeout * 1e-9,

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "world/futex.h"
 #include "world/store.h"
@@ -79,14 +80,14 @@ static dpb_status send_frame(const struct dpb_frame *frame, const char *key, con
     dpb_status status = DPB_OK;
     if (!dpb_buffer_add_frame(&output, frame, key, value))
         return dpb_fail(DPB_NO_MEMORY, "out of memory for a request to the store");
-    int64_t deadline = dpb_world_now_ns() + MARGIN_NS;
+    const struct dpb_deadline deadline = dpb_deadline_in(MARGIN_NS);
     while (status == DPB_OK && output.end > output.begin) {
         struct pollfd ready = {.fd = store_fd, .events = POLLOUT};
         if (dpb_buffer_send(&output, store_fd) >= 0)
             continue;
         if (errno != EAGAIN)
             status = lost(errno);
-        else if (dpb_world_now_ns() > deadline)
+        else if (dpb_deadline_passed(deadline))
             status =
                 dpb_fail(DPB_TIMEOUT, "the launcher does not read requests to the store; is it "
                                       "stopped?");
@@ -191,10 +192,10 @@ static int64_t slice_of(int64_t waited_ns)
 /* Until the call is answered. Called with the lock. */
 static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
 {
-    int64_t begin = dpb_world_now_ns();
+    const int64_t begin = dpb_ran_ns();
     dpb_status status = DPB_OK;
     while (status == DPB_OK && !call->answered) {
-        int64_t now = dpb_now_ns(), waited = dpb_world_now_ns() - begin;
+        int64_t now = dpb_now_ns(), waited = dpb_ran_ns() - begin;
         if (dpb_world.board && dpb_board_job_ended(dpb_world.board))
             return dpb_fail(DPB_PEER, "stopped waiting for %s '%s': the job is ending", call->what,
                             call->key);

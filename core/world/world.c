@@ -138,12 +138,6 @@ void dpb_world_report(const char *name, const char *format, ...)
         __atomic_store_n(&page->n_facts, i + 1, __ATOMIC_RELEASE); /* last: it is whole */
 }
 
-int64_t dpb_world_now_ns(void)
-{
-    int64_t now = dpb_now_ns();
-    return dpb_world.board ? now - dpb_board_suspended_ns(dpb_world.board) : now;
-}
-
 void dpb_peer_describe(uint32_t rank, char *text, size_t size)
 {
     struct dpb_board *board = dpb_world.board;

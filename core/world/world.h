@@ -47,9 +47,6 @@ void dpb_store_scope(const char *name);
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
 
-/* The clock of deadlines: stands still while the job is suspended. */
-int64_t dpb_world_now_ns(void);
-
 /* The host's `poll`. */
 struct pollfd;
 dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -29,8 +30,7 @@ struct running {
     int in, out, err; /* in: -1: none; err: -1: this process's own */
     off_t bytes;      /* of `out` at the last look */
     const struct dpb_signals *held;
-    int64_t end_at_ns;  /* SIGTERM then; INT64_MAX: no limit */
-    int64_t kill_at_ns; /* SIGKILL then */
+    struct dpb_deadline end_at, kill_at; /* SIGTERM and SIGKILL then */
 };
 
 /* In the child: does not return. */
@@ -85,18 +85,17 @@ static bool has_document(struct running *running)
 
 static void look_at_time(struct running *running)
 {
-    const int64_t now = dpb_now_ns();
     if (running->child->lingers && has_document(running)) {
         running->end->whole = true;
-        running->end_at_ns = now + LINGER_NS;
+        running->end_at = dpb_deadline_in(LINGER_NS);
     }
-    if (now >= running->end_at_ns) {
+    if (dpb_deadline_passed(running->end_at)) {
         running->end->late = true;
-        running->end_at_ns = INT64_MAX;
-        running->kill_at_ns = now + KILL_NS;
+        running->end_at = dpb_deadline_in(-1);
+        running->kill_at = dpb_deadline_in(KILL_NS);
         kill(running->pid, SIGTERM);
     }
-    if (now >= running->kill_at_ns)
+    if (dpb_deadline_passed(running->kill_at))
         kill(-running->pid, SIGKILL);
 }
 
@@ -121,8 +120,8 @@ static void await(struct running *running, struct dpb_signals *signals)
         const int number = sigtimedwait(&signals->held, NULL, &tick);
         if (dpb_signals_interrupts(signals, number)) {
             /* The child has not ended by the first one. */
-            if (running->end->signal_number != 0 && running->kill_at_ns == INT64_MAX)
-                running->kill_at_ns = dpb_now_ns() + KILL_NS;
+            if (running->end->signal_number != 0 && running->kill_at.at_ns == INT64_MAX)
+                running->kill_at = dpb_deadline_in(KILL_NS);
             running->end->signal_number = number;
             kill(running->pid, running->child->lingers ? SIGTERM : number);
         }
@@ -167,8 +166,8 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
                               .in = -1,
                               .out = -1,
                               .err = -1,
-                              .end_at_ns = INT64_MAX,
-                              .kill_at_ns = INT64_MAX};
+                              .end_at = dpb_deadline_in(-1),
+                              .kill_at = dpb_deadline_in(-1)};
     const pid_t own = getpid();
     struct dpb_signals signals;
     *end = (struct dpb_child_end){.code = 127};
@@ -179,7 +178,7 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
         become(&running, own);
     if (running.pid > 0) {
         if (child->limit_ns > 0)
-            running.end_at_ns = dpb_now_ns() + child->limit_ns;
+            running.end_at = dpb_deadline_in(child->limit_ns);
         await(&running, &signals);
         end->out = take_text(running.out, &end->out_bytes);
         end->err = take_text(running.err, &end->err_bytes);

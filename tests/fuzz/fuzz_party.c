@@ -154,7 +154,7 @@ static void hear_join(struct fuzz_input *input)
     (void)!send(pair[1], bytes, form & 16 ? n / 2 : n, MSG_NOSIGNAL);
     close(pair[1]);
     party->socket = pair[0];
-    if (hear_rank(party, dpb_now_ns() + party->timeout_ns, &answer) == DPB_OK) {
+    if (hear_rank(party, dpb_deadline_in(party->timeout_ns), &answer) == DPB_OK) {
         find_machines(party);
         FUZZ_CHECK(party->n_machines >= 1 && party->n_machines <= party->n_ranks);
         for (uint32_t rank = 0; rank < party->n_ranks; rank++)

@@ -252,8 +252,8 @@ struct caller {
 static void *call(void *argument)
 {
     struct caller *caller = argument;
-    const int64_t deadline_ns = dpb_now_ns() + INT64_C(20000000000);
-    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline_ns,
+    const struct dpb_deadline deadline = dpb_deadline_in(INT64_C(20000000000));
+    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline,
                                          &caller->fd, caller->why);
     return NULL;
 }

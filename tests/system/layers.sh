@@ -22,6 +22,11 @@ verdict "core names a vendor or a plugin's library" \
     "$(grep -rniE 'nvidia|nvml|cu(da|dnn|blas)|onednn|dnnl|nccl|gloo|ibv(erbs|_)|infiniband/|[^a-z](intel|amd|mkl)[^a-z]' \
         core study links conform emulate watch --include='*.[ch]' --exclude-dir=include |
         grep -vE '^(core/record/invocation.c:[0-9]+:  +"[A-Z]+_"|study/predict/predict_report.c:[0-9]+: +\{"nccl", DPB_WAY_)')"
+# A wait for another process goes by base/deadline.h, which leaves out time in which this process did not run. Let
+# through: spins of a moment, the turns of a retry, and times that are measured.
+verdict "a deadline by another clock than base/deadline.h" \
+    "$(grep -rnE 'now_ns(\(\))? *[<>]|[<>]=? *(dpb_)?now_ns|(deadline|give_up|kill_at)_ns' core/launch core/world core/plugin \
+        core/exchange core/feed core/save core/loop study/sweep --include='*.[ch]' | grep -vE 'spins_until_ns|again_ns')"
 
 for plugin in "$build"/plugins/*_*.so; do
     case $plugin in */comm_ring_verbs.so | */comm_hierarchical.so | */comm_gloo.so | */comm_ps_cpu.so) ;; *)

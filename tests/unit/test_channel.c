@@ -32,8 +32,8 @@ struct caller {
 static void *call(void *argument)
 {
     struct caller *caller = argument;
-    int64_t deadline_ns = dpb_now_ns() + (int64_t)(caller->seconds * 1e9);
-    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline_ns,
+    const struct dpb_deadline deadline = dpb_deadline_in((int64_t)(caller->seconds * 1e9));
+    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline,
                                          &caller->fd, caller->why);
     return NULL;
 }
@@ -250,13 +250,15 @@ TEST_WITH(test_addresses, setup, teardown)
 {
     static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
     char text[DPB_ADDRESS_BYTES], why[DPB_CHANNEL_WHY_BYTES];
+    const struct dpb_deadline now = dpb_deadline_in(0);
     int fd;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(dpb_channel_connect(bad[i], true, 1, DPB_CHANNEL_PART, 0, &fd, why),
+        assert_int_equal(dpb_channel_connect(bad[i], true, 1, DPB_CHANNEL_PART, now, &fd, why),
                          DPB_FAILED);
     memcpy(text, address, sizeof text);
     snprintf(text + 2 * DPB_SECRET_BYTES, 64, " 99999 127.0.0.1");
-    assert_int_equal(dpb_channel_connect(text, true, 1, DPB_CHANNEL_PART, 0, &fd, why), DPB_FAILED);
+    assert_int_equal(dpb_channel_connect(text, true, 1, DPB_CHANNEL_PART, now, &fd, why),
+                     DPB_FAILED);
 }
 
 TEST(test_frames)
