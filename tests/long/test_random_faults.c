@@ -2,6 +2,8 @@
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
  * names one cause, keeps what was measured, and leaves nothing behind. Half of them start again.
  *
+ * A tenth as often all processes of a job stand still for longer than its deadlines: it goes on.
+ *
  * The same around the saves of checkpoints, a fifth as often: each training continues from what was
  * saved.
  *
@@ -173,6 +175,51 @@ TEST(test_random_interrupts)
              seed = faults_number_of("DPB_FAULTS_SEED", 6);
     for (unsigned i = 0; i < n; i++)
         interrupt_one(&seed);
+}
+
+/* The launcher first: nothing starts meanwhile. */
+static void signal_job(pid_t launcher, int number)
+{
+    pid_t pids[16];
+    kill(launcher, number);
+    const size_t n = faults_children_of(launcher, pids, sizeof pids / sizeof *pids);
+    for (size_t i = 0; i < n; i++)
+        kill(pids[i], number);
+}
+
+static void freeze_one(unsigned *seed)
+{
+    enum { FREEZE_S = 3 };
+    const struct strategy_form *form = pick_form(seed);
+    const int n_workers = 2 + rand_r(seed) % 3;
+    const unsigned delay_us = (unsigned)rand_r(seed) % 2000000;
+    struct started started;
+    struct command command;
+    char line[1024];
+    snprintf(line, sizeof line,
+             "%s run.comm_cores=%d run.timeout_s=%d run.seconds=1 run.delay=constant(2ms) "
+             "checkpoint.save=x.safetensors checkpoint.every=50",
+             form_settings(form, "", n_workers), rand_r(seed) % 4 == 0, FREEZE_S - 1);
+    faults_start(&started, line);
+    usleep(delay_us);
+    signal_job(started.pid, SIGSTOP);
+    sleep(FREEZE_S);
+    signal_job(started.pid, SIGCONT);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0)
+        fail_msg("%s, frozen after %u us: exit %d\n%s", line, delay_us, command.exit_code,
+                 command.err);
+    assert_int_equal(remove_checkpoints(), 0);
+}
+
+TEST(test_random_freezes)
+{
+    unsigned n = faults_number_of("DPB_FAULTS", 250) / 10,
+             seed = faults_number_of("DPB_FAULTS_SEED", 6);
+    for (unsigned i = 0; i < n; i++) {
+        unsigned own = seed + i * 2654435761u;
+        freeze_one(&own);
+    }
 }
 
 /* ---- around a checkpoint's save -------------------------------------------------------------- */
