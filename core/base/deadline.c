@@ -2,16 +2,21 @@
 #include "base/deadline.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "base/log.h"
+#include "base/threads.h"
 
 #define MISSED_NS INT64_C(1000000000) /* a busy machine wakes a sleeper sooner */
+#define BACK_NS INT64_C(1000000)      /* processors' clocks differ by less */
 #define NOTE_NS INT64_C(50000000)     /* how often a look is noted: noting is a system call */
 
 static struct {
     pthread_mutex_t lock;
     int64_t looked_ns, computed_ns, missed_ns; /* read without the lock, too */
+    int64_t back_ns;                           /* likewise; < 0: the longest jump back */
+    bool ticks;
 } ran = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* CPU time of all threads: one may compute while others wait. */
@@ -26,10 +31,18 @@ static int64_t computed_ns(void)
  * freeze is left out by this look or by the next, and not by both. */
 static void note_look(int64_t now_ns)
 {
+    if (now_ns < ran.looked_ns) /* it was read before the last look */
+        now_ns = dpb_now_ns();
     const int64_t gap_ns = now_ns - ran.looked_ns;
-    if (gap_ns < NOTE_NS)
+    if (gap_ns > -BACK_NS && gap_ns < NOTE_NS)
         return; /* another thread has looked since */
-    const int64_t sample_ns = computed_ns(), used_ns = sample_ns - ran.computed_ns;
+    if (gap_ns < 0) {
+        __atomic_fetch_add(&ran.missed_ns, gap_ns, __ATOMIC_RELAXED);
+        __atomic_store_n(&ran.back_ns, gap_ns < ran.back_ns ? gap_ns : ran.back_ns,
+                         __ATOMIC_RELAXED);
+    }
+    const int64_t sample_ns = ran.ticks ? 0 : computed_ns();
+    const int64_t used_ns = sample_ns - ran.computed_ns;
     const int64_t ran_ns = used_ns > DPB_LOOK_NS ? used_ns : DPB_LOOK_NS;
     if (gap_ns > MISSED_NS && ran.looked_ns != 0 && ran_ns < gap_ns)
         __atomic_fetch_add(&ran.missed_ns, gap_ns - ran_ns, __ATOMIC_RELAXED);
@@ -48,15 +61,53 @@ int64_t dpb_ran_ns(void)
     for (;;) {
         const int64_t missed_ns = load_missed(), now_ns = dpb_now_ns();
         const int64_t gap_ns = now_ns - __atomic_load_n(&ran.looked_ns, __ATOMIC_ACQUIRE);
-        if (gap_ns > MISSED_NS)
+        const bool odd = gap_ns > MISSED_NS || gap_ns < 0;
+        if (odd)
             pthread_mutex_lock(&ran.lock);
-        if (gap_ns > MISSED_NS || (gap_ns >= NOTE_NS && pthread_mutex_trylock(&ran.lock) == 0)) {
+        if (odd || (gap_ns >= NOTE_NS && pthread_mutex_trylock(&ran.lock) == 0)) {
             note_look(now_ns);
             pthread_mutex_unlock(&ran.lock);
         }
         if (load_missed() == missed_ns)
             return now_ns - missed_ns;
     }
+}
+
+static void *tick(void *unused)
+{
+    const struct timespec nap = {.tv_nsec = DPB_LOOK_NS};
+    dpb_thread_enter();
+    for (;;) {
+        dpb_ran_ns();
+        nanosleep(&nap, NULL);
+    }
+    return unused;
+}
+
+int dpb_ran_tick(void)
+{
+    pthread_t thread;
+    dpb_ran_blocked();
+    pthread_mutex_lock(&ran.lock);
+    const int error = ran.ticks ? 0 : pthread_create(&thread, NULL, tick, NULL);
+    if (error == 0 && !ran.ticks)
+        pthread_detach(thread);
+    ran.ticks |= error == 0;
+    pthread_mutex_unlock(&ran.lock);
+    return error;
+}
+
+bool dpb_ran_backwards(char *why, size_t size)
+{
+    dpb_ran_ns();
+    const int64_t back_ns = __atomic_load_n(&ran.back_ns, __ATOMIC_RELAXED);
+    if (back_ns < 0)
+        snprintf(why, size,
+                 "the machine's monotonic clock ran backwards by %.1f s, so nothing can be timed "
+                 "by it; another clock source may run right "
+                 "(/sys/devices/system/clocksource/clocksource0)",
+                 (double)-back_ns * 1e-9);
+    return back_ns < 0;
 }
 
 void dpb_ran_blocked(void)

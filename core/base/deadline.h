@@ -5,16 +5,24 @@
  * A wait looks at this clock at least every DPB_LOOK_NS. If no thread of the process has looked for
  * a second, the process was not waiting, or it did not run. Then the clock advances by the CPU time
  * that the process used meanwhile, or by DPB_LOOK_NS if that is more. Any thread; all share it.
+ * If the machine's clock runs backwards, this one goes on.
  */
 #ifndef DPB_CORE_BASE_DEADLINE_H
 #define DPB_CORE_BASE_DEADLINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DPB_LOOK_NS INT64_C(250000000)
 
 int64_t dpb_ran_ns(void);
+/* Starts a thread that looks, for the rest of the process: from then on the CPU time is not asked
+ * for, and a process that only blocks misses nothing. An errno. */
+int dpb_ran_tick(void);
+/* Whether CLOCK_MONOTONIC has run backwards: no time that was measured is right. Says so in `why`.
+ */
+bool dpb_ran_backwards(char *why, size_t size);
 /* After a call that blocks for long without a look, as a name's lookup may: the time since the last
  * look counts. */
 void dpb_ran_blocked(void);

@@ -156,6 +156,18 @@ static void check_stalls(struct dpb_job_run *run)
     dpb_job_kill(run, stuck);
 }
 
+/* Ranks may sleep until a time that is far again. */
+static void check_clock(struct dpb_job_run *run)
+{
+    struct dpb_process *process = &run->processes[0];
+    char why[256];
+    if (run->ending || !dpb_ran_backwards(why, sizeof why))
+        return;
+    process->fault_ns = dpb_now_ns();
+    snprintf(process->fault, sizeof process->fault, "%s", why);
+    dpb_job_end(run);
+}
+
 static void watch(struct dpb_job_run *run)
 {
     struct dpb_deadline nearest = {INT64_MAX}; /* of a request to the store */
@@ -186,6 +198,7 @@ static void watch(struct dpb_job_run *run)
             break;
         }
         check_stalls(run);
+        check_clock(run);
         dpb_job_show(run, dpb_now_ns());
     }
     take_signal_input(run);

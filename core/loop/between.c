@@ -94,6 +94,13 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
                : DPB_OK;
 }
 
+/* Sleeps and steps of a clock that ran backwards are wrong, and may not end. */
+static dpb_status look_at_clock(void)
+{
+    char why[256];
+    return dpb_ran_backwards(why, sizeof why) ? dpb_fail(DPB_FAILED, "%s", why) : DPB_OK;
+}
+
 /* Carries out the actions that the ranks have agreed on. */
 static dpb_status act(struct dpb_trainer *trainer)
 {
@@ -266,6 +273,7 @@ dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop)
 {
     const struct dpb_run_settings *run = &trainer->experiment->settings.run;
     dpb_world_begin_step(trainer->course.step);
+    DPB_TRY(look_at_clock());
     watch_for_stop(trainer);
     DPB_TRY(look_at_control(trainer));
     if (!trainer->course.gated &&
@@ -331,6 +339,7 @@ static void note_threads(const struct dpb_trainer *trainer)
 dpb_status dpb_end_training(struct dpb_trainer *trainer)
 {
     bool interrupted;
+    DPB_TRY(look_at_clock());
     DPB_TRY(end_account_if_paid(trainer));
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
     DPB_TRY(dpb_look_for_nan(trainer, 0.0)); /* values that the last updates found */

@@ -2,8 +2,10 @@
 #include "loop/rank.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "exchange/access.h"
@@ -200,6 +202,9 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     int64_t opened_ns = dpb_now_ns();
     dpb_thread_enter();
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
+    const int error = dpb_ran_tick();
+    if (error != 0)
+        return dpb_fail(DPB_FAILED, "cannot start a thread: %s", strerror(error));
     dpb_status status = dpb_trainer_open(experiment, &trainer);
     DPB_THEN(status, dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns));
     if (trainer.journal)

@@ -100,6 +100,7 @@ void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_
         .siblings_share = share_of(to->siblings_ns - from->siblings_ns, span_ns, to->n_siblings),
         .stolen_share = share_of(to->stolen_ns - from->stolen_ns, span_ns, n),
         .throttled = to->throttled - from->throttled,
+        .suspended_s = NAN, /* of it the workers know */
         .throttled_s = (double)(to->throttled_ns - from->throttled_ns) * 1e-9,
         .hot = to->hot - from->hot};
 }

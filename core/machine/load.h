@@ -31,6 +31,7 @@ struct dpb_load {
     double stolen_share; /* of them, by a hypervisor */
     uint64_t throttled; /* periods in which the control group's CPU quota held its processes back */
     double throttled_s; /* summed over its processes */
+    double suspended_s; /* a worker's process did not run, the longest one; NaN: not known */
     uint64_t hot;       /* times that a processor slowed down for its heat */
     struct dpb_neighbour neighbour;
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "measure/trace.h"
 #include "world/futex.h"
@@ -36,6 +37,7 @@ static struct {
     uint64_t bytes;
     bool running;
     int64_t stopped_ns;        /* end of the last step before a pause; 0: none */
+    int64_t missed_ns;         /* dpb_missed_ns when the step began */
     int64_t marked_ns;         /* end of the last part */
     int64_t exposed_ns;        /* since then */
     int64_t exposed_before_ns; /* of the step, until then */
@@ -294,9 +296,18 @@ void dpb_account_device(const struct dpb_device_times *times)
     account.awaits_device = false;
 }
 
+/* Time in a pause that was missed is no step's. */
+static void look_at_missed(void)
+{
+    const int64_t missed_ns = dpb_missed_ns();
+    account.record.missed_ns = missed_ns - account.missed_ns;
+    account.missed_ns = missed_ns;
+}
+
 static void end_step(int64_t now)
 {
     keep_coding();
+    look_at_missed();
     if (account.by_device) {
         end_step_of_device();
         return;
@@ -340,6 +351,7 @@ void dpb_account_begin(double learning_rate)
     } else {
         forget();
         paused_ns = account.stopped_ns != 0 ? now - account.stopped_ns : 0;
+        look_at_missed();
     }
     memset(&account.record, 0, sizeof account.record);
     memset(&account.coding, 0, sizeof account.coding);

@@ -22,8 +22,9 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
     if (!load)
         return json_null();
     bool disturbed = matters(load->others_share, load) || matters(load->siblings_share, load) ||
-                     matters(load->stolen_share, load) || load->throttled > 0 || load->hot > 0;
-    return json_pack("{s:b, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:f, s:I}", "disturbed",
+                     matters(load->stolen_share, load) || load->throttled > 0 || load->hot > 0 ||
+                     load->suspended_s > 0;
+    return json_pack("{s:b, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:f, s:I, s:o}", "disturbed",
                      disturbed,                                             //
                      "seconds", load->seconds,                              //
                      "cpus", (json_int_t)load->cpus,                        //
@@ -33,7 +34,8 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
                      "stolen_share", dpb_json_real(load->stolen_share),     //
                      "throttled", (json_int_t)load->throttled,              //
                      "throttled_s", load->throttled_s,                      //
-                     "hot", (json_int_t)load->hot);
+                     "hot", (json_int_t)load->hot,                          //
+                     "suspended_s", dpb_json_real(load->suspended_s));
 }
 
 /* Against others on the job's cores. dpbench moves neither of two jobs: that would change what it
@@ -90,6 +92,12 @@ void dpb_load_warn(const struct dpb_load *load, json_t *warnings)
         dpb_warnings_add(warnings, "hot",
                          "processors slowed down for their heat %llu times while the job was timed",
                          (unsigned long long)load->hot);
+    if (load->suspended_s > 0)
+        dpb_warnings_add(warnings, "suspended",
+                         "a worker's process did not run for %.1f s of the timed steps, which are "
+                         "longer by that (timing.suspended): it was stopped or frozen, its machine "
+                         "slept, or its clock jumped; repeat the run",
+                         load->suspended_s);
 }
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */

@@ -12,7 +12,8 @@
 
 /* null for NULL; `disturbed`: whether any of the warnings applies. @owned. */
 json_t *dpb_load_to_json(const struct dpb_load *load);
-/* Appends each of busy_machine, busy_siblings, stolen_time, throttled, hot that applies. */
+/* Appends each of busy_machine, busy_siblings, stolen_time, throttled, hot, suspended that applies.
+ */
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings);
 
 /* null where the rank computed on the host. @owned. */

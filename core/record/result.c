@@ -69,27 +69,45 @@ static json_t *integers_to_json(const int64_t *values, uint64_t n)
     return json;
 }
 
+/* Steps in which a worker's process did not run for a while; those of warm-up, too. */
+static json_t *suspended_to_json(const struct dpb_result_maker *maker)
+{
+    json_t *list = json_array();
+    for (uint32_t rank = 0; rank < maker->n_workers; rank++) {
+        const struct dpb_journal *journal = maker->journals[rank];
+        for (uint64_t k = 0; journal && k < dpb_journal_records(journal); k++)
+            if (journal->records[k].missed_ns > 0)
+                json_array_append_new(
+                    list, json_pack("{s:I, s:I, s:f}",                                       //
+                                    "step", (json_int_t)journal->first_step + (json_int_t)k, //
+                                    "rank", (json_int_t)rank,                                //
+                                    "seconds", (double)journal->records[k].missed_ns * 1e-9));
+    }
+    return list;
+}
+
 static json_t *timing_to_json(struct dpb_result_maker *maker)
 {
     const struct dpb_summary *summary = &maker->summary;
     const struct dpb_journal *journal = maker->journals[0];
     json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
     return json_pack(
-        "{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", //
-        "clock", journal && journal->by_device ? "device" : "host",               //
-        "first_step", first_step,                                                 //
-        "warmup_steps", (json_int_t)summary->warmup_steps,                        //
-        "steps", (json_int_t)summary->n_steps,                                    //
-        "steady", summary->steady,                                                //
-        "gated", summary->gated,                                                  //
-        "too_short", summary->too_short,                                          //
-        "elapsed_ns", (json_int_t)summary->elapsed_ns,                            //
+        "{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", //
+        "clock", journal && journal->by_device ? "device" : "host",                    //
+        "first_step", first_step,                                                      //
+        "warmup_steps", (json_int_t)summary->warmup_steps,                             //
+        "steps", (json_int_t)summary->n_steps,                                         //
+        "steady", summary->steady,                                                     //
+        "gated", summary->gated,                                                       //
+        "too_short", summary->too_short,                                               //
+        "elapsed_ns", (json_int_t)summary->elapsed_ns,                                 //
         "drift", dpb_result_real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
         "samples_per_s", rate_to_json(maker),                                           //
         "breakdown_ns", dpb_result_breakdown(maker, &summary->breakdown),               //
         "ready", ready_to_json(journal),                                                //
         "warmup_step_ns", integers_to_json(summary->warmup_step_ns, summary->n_warmup), //
-        "step_ns", integers_to_json(summary->step_ns, summary->n_steps));
+        "step_ns", integers_to_json(summary->step_ns, summary->n_steps),                //
+        "suspended", suspended_to_json(maker));
 }
 
 /* A number for each step that has a loss. */
@@ -327,12 +345,6 @@ const char *dpb_result_status(dpb_status status)
     return status == DPB_OK ? "ok" : status == DPB_INTERRUPTED ? "interrupted" : "failed";
 }
 
-static const struct dpb_load *load_of(const struct dpb_result_maker *maker)
-{
-    const struct dpb_journal *journal = maker->journals[0];
-    return journal && journal->load.known ? &journal->load : NULL;
-}
-
 static bool exchanges(const struct dpb_result_maker *maker)
 {
     const struct dpb_experiment *experiment = maker->experiment;
@@ -446,7 +458,7 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
                          "the result has no room for the last %llu steps: its times and losses "
                          "end before them; run.steps makes room for the steps it gives",
                          (unsigned long long)unrecorded);
-    dpb_load_warn(load_of(maker), warnings);
+    dpb_load_warn(maker->load.known ? &maker->load : NULL, warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
         if (maker->journals[rank])
             dpb_gpu_warn(&maker->journals[rank]->gpu, rank, warnings);
@@ -508,6 +520,20 @@ static void find_journals(struct dpb_result_maker *maker)
     }
 }
 
+static void find_load(struct dpb_result_maker *maker)
+{
+    maker->load = maker->journals[0] ? maker->journals[0]->load : (struct dpb_load){0};
+    maker->load.suspended_s = 0;
+    for (uint32_t rank = 0; rank < maker->n_workers; rank++) {
+        const struct dpb_journal *journal = maker->journals[rank];
+        const uint64_t n = journal ? dpb_journal_records(journal) : 0;
+        int64_t missed_ns = 0;
+        for (uint64_t k = n > 0 ? journal->timed_from : 0; k < n; k++)
+            missed_ns += journal->records[k].missed_ns;
+        maker->load.suspended_s = fmax(maker->load.suspended_s, (double)missed_ns * 1e-9);
+    }
+}
+
 static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, const char *error)
 {
     const struct dpb_experiment *experiment = maker->experiment;
@@ -548,7 +574,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
         "eval", eval_to_json(maker),                                                             //
         "target", target_to_json(maker),                                                         //
         "verification", verification_to_json(&maker->summary),                                   //
-        "load", dpb_load_to_json(load_of(maker)),                                                //
+        "load", dpb_load_to_json(maker->load.known ? &maker->load : NULL),                       //
         "throttled", dpb_result_throttled(maker),                                                //
         "ranks", dpb_result_ranks(maker),                                                        //
         "config", dpb_experiment_effective(experiment),                                          //
@@ -582,6 +608,7 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
 {
     struct dpb_result_maker maker = {.experiment = experiment, .board = board};
     find_journals(&maker);
+    find_load(&maker);
     maker.apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||
                   (maker.journals[0] && maker.journals[0]->apart);
     const struct dpb_summary_args args = {

@@ -19,6 +19,7 @@ struct dpb_result_maker {
     uint32_t n_workers, n_ranks;
     bool lost[DPB_JOB_RANKS];
     uint32_t n_left; /* workers */
+    struct dpb_load load;
     struct dpb_summary summary;
     bool apart;    /* workers do not wait for each other in each step */
     bool counting; /* numbers that are not finite: off where nothing was timed */

@@ -5,6 +5,7 @@
  * stands beside the rate.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -249,6 +250,18 @@ static void await_state(pid_t pid, char wanted)
             fail_msg("process %d is in state '%c', not '%c'", (int)pid, state_of(pid), wanted);
 }
 
+/* Each worker marks the step in which it did not run for so long: the rate allows no conclusion. */
+static void expect_suspended(const struct command *command, size_t n_workers, double least_s)
+{
+    const json_t *steps = json_at(command->json, "timing.suspended");
+    assert_true(json_array_size(steps) >= n_workers);
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        assert_true(json_number_at(json_array_get(steps, i), "seconds") >= least_s);
+    assert_true(json_number_at(command->json, "load.suspended_s") >= least_s);
+    assert_true(json_is_true(json_at(command->json, "load.disturbed")));
+    assert_non_null(warning_of(command, "suspended"));
+}
+
 /* ^Z, for longer than any deadline of the job; then fg. */
 TEST(test_suspended)
 {
@@ -258,9 +271,9 @@ TEST(test_suspended)
     pid_t pids[3];
     traces_take(&before, ".");
     faults_start_long(&started, "comm.name=ps_cpu run.servers=1 run.seconds=2 run.timeout_s=1 "
-                                "run.stall_warning_s=0.5");
-    faults_await_ranks(&started, pids, 3);
-    usleep(700000);
+                                "run.stall_warning_s=0.5 eval.every=0");
+    faults_await_steps(&started, pids, 3);
+    usleep(100000); /* warm-up is over */
     kill(started.pid, SIGTSTP);
     await_state(started.pid, 'T');
     for (int i = 0; i < 3; i++)
@@ -273,6 +286,47 @@ TEST(test_suspended)
     assert_non_null(warning_of(&command, "suspended"));
     assert_null(warning_of(&command, "stall"));
     traces_expect_none(&before, "suspended", 0.5);
+    expect_suspended(&command, 2, 1.2);
+}
+
+/* ---- a monotonic clock that jumps ------------------------------------------------------------ */
+
+static void jump(struct command *command, int64_t by_ns)
+{
+    struct started started;
+    pid_t pids[2];
+    char path[PATH_MAX];
+    const int fd = open("clock", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    assert_true(fd >= 0 && ftruncate(fd, sizeof by_ns) == 0 && realpath("clock", path));
+    setenv("DPB_CLOCK_FILE", path, 1);
+    sandbox_preload("jump_monotonic");
+    faults_start(&started, "comm.name=shm run.steps=400 run.delay=constant(1ms) eval.every=0 "
+                           "run.timeout_s=10");
+    sandbox_forget_preload(NULL);
+    faults_await_steps(&started, pids, 2);
+    usleep(100000); /* warm-up is over */
+    assert_int_equal(pwrite(fd, &by_ns, sizeof by_ns, 0), sizeof by_ns);
+    close(fd);
+    command_finish(&started, command, deadline_s);
+}
+
+/* As after a machine has slept. */
+TEST(test_clock_jumps_ahead)
+{
+    struct command command;
+    jump(&command, INT64_C(40000000000));
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    expect_suspended(&command, 2, 38);
+}
+
+TEST(test_clock_runs_backwards)
+{
+    struct command command;
+    jump(&command, -INT64_C(100000000000));
+    assert_int_equal(command.exit_code, 1);
+    EXPECT_WORDS("backwards", faults_only_error("backwards", &command),
+                 "monotonic clock ran backwards by ");
 }
 
 /* One that hangs anyway: the time for which it was suspended is no stall. */

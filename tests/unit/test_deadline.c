@@ -3,6 +3,7 @@
  * wait goes by it: under clocks that the test sets. One that stands still would wait for ever.
  */
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -46,7 +47,7 @@ static void begin(void)
     clock_ns = 1000000 * S;
     each_look_ns = freeze_ns = 0;
     n_looks = freezes_at = 0;
-    ran.looked_ns = ran.missed_ns = 0;
+    ran.looked_ns = ran.missed_ns = ran.back_ns = 0;
     ran.computed_ns = cpu_ns = 0;
     dpb_ran_ns();
 }
@@ -74,6 +75,33 @@ TEST(test_freezes_are_left_out)
     dpb_ran_blocked();
     assert_int_equal(ran_over(0, 0), 0);
     assert_int_equal(dpb_missed_ns(), 6 * S - DPB_LOOK_NS + 2 * S);
+}
+
+/* With a thread that looks, the others compute as they like. */
+TEST(test_ticking)
+{
+    begin();
+    ran.ticks = true;
+    ran_over(100 * MS, 0);
+    assert_int_equal(ran_over(6 * S, 24 * S), DPB_LOOK_NS);
+    ran.ticks = false;
+}
+
+TEST(test_backwards)
+{
+    char why[256] = "";
+    begin();
+    ran_over(100 * MS, 0);
+    const struct dpb_deadline soon = dpb_deadline_in(S);
+    assert_int_equal(ran_over(-MS / 2, 0), -MS / 2); /* another processor's */
+    assert_false(dpb_ran_backwards(why, sizeof why));
+    ran_over(MS / 2, 0);
+    assert_int_equal(ran_over(-100 * S, 0), 0);
+    assert_true(dpb_ran_backwards(why, sizeof why));
+    assert_non_null(strstr(why, "backwards by 100.0 s"));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(ran_over(250 * MS, 0), 250 * MS);
+    assert_true(dpb_deadline_passed(soon)); /* the wait still ends */
 }
 
 TEST(test_deadlines)

@@ -168,6 +168,12 @@ TEST(test_each_disturbance)
     load = load_between(&start, &end, 10);
     assert_int_equal(load.hot, 1);
     assert_string_equal(code_of(&load), "hot");
+
+    end = later();
+    load = load_between(&start, &end, 10);
+    assert_true(isnan(load.suspended_s)); /* the system does not tell */
+    load.suspended_s = 4.0;
+    assert_string_equal(code_of(&load), "suspended");
 }
 
 static void make_rank(int pid, int launcher, const char *allowed)
