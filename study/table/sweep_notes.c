@@ -12,6 +12,7 @@
 #include "study/document/published.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
+#include "study/document/spill.h"
 #include "study/document/target.h"
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
@@ -291,15 +292,18 @@ static void note_effects(const struct notes *notes)
 
 /* ---- why a row is not faster ---------------------------------------------------------------- */
 
-/* The runs that a row is made from; `found` has room for all. Their number. */
-static size_t runs_of(const json_t *document, const json_t *row, const json_t **found)
+/* The runs that a row is made from, with their explanations; `found` has room for all. Their
+ * number. @owned */
+static size_t runs_of(const json_t *document, const json_t *row, json_t **found)
 {
     const bool left_out = dpb_json_number(row, "disturbed_runs") > 0;
     size_t n = 0;
     dpb_each_item(json_object_get(document, "runs"), i, run)
         if (dpb_sweep_is_of(run, row, "timing") &&
-            !(left_out && dpb_json_true(run, "load.disturbed")))
-            found[n++] = run;
+            !(left_out && dpb_json_true(run, "load.disturbed"))) {
+            found[n] = json_copy(run);
+            json_object_set_new(found[n++], "why", dpb_run_part(run, "why"));
+        }
     return n;
 }
 
@@ -307,16 +311,19 @@ static size_t runs_of(const json_t *document, const json_t *row, const json_t **
 static void note_why(const struct notes *notes)
 {
     const size_t most = json_array_size(json_object_get(notes->document, "runs"));
-    const json_t **runs = calloc(most + 1, sizeof *runs);
+    json_t **runs = calloc(most + 1, sizeof *runs);
     for (size_t i = 0; i < notes->table->n && runs; i++) {
         const struct dpb_table_line *line = &notes->table->lines[i];
         const size_t n_runs = line->failed ? 0 : runs_of(notes->document, line->row, runs);
         char sentences[DPB_WHY_SENTENCES][DPB_WHY_TEXT], text[NOTE];
-        const size_t n_sentences = n_runs > 0 ? dpb_why_sentences(runs, n_runs, sentences) : 0;
+        const size_t n_sentences =
+            n_runs > 0 ? dpb_why_sentences((const json_t *const *)runs, n_runs, sentences) : 0;
         const double workers = dpb_json_number(line->row, "workers");
         struct dpb_text note = dpb_text_in(text, sizeof text);
         for (size_t k = 0; k < n_sentences; k++)
             dpb_text_item(&note, "; ", "%s", sentences[k]);
+        for (size_t k = 0; k < n_runs; k++)
+            json_decref(runs[k]);
         if (n_sentences > 0)
             fprintf(notes->out, "- why %s, %.0f worker%s%s%s is not faster: %s.\n",
                     strategy_of(line->row), workers, workers == 1 ? "" : "s",
