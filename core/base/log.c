@@ -150,7 +150,8 @@ static void write_text(const char *kind, const char *text)
 static void name_limit(char *text)
 {
     static const struct {
-        int error, resource;
+        int error;
+        unsigned resource;
         const char *word, *format;
     } rows[] = {
         {EMFILE, RLIMIT_NOFILE, "", " (this process may have %llu open files: raise `ulimit -n`)"},

@@ -249,7 +249,7 @@ static bool dump_runs(const json_t *runs, struct inner *inner)
     bool good = write_inner("[", 1, inner) == 0;
     for (size_t i = 0; good && i < json_array_size(runs); i++) {
         json_t *run = dpb_run_whole(json_array_get(runs, i));
-        good = run && write_inner(",\n" + (i == 0), i == 0 ? 1 : 2, inner) == 0 &&
+        good = run && write_inner(i == 0 ? "\n" : ",\n", i == 0 ? 1 : 2, inner) == 0 &&
                json_dump_callback(run, write_inner, inner, FLAGS) == 0;
         json_decref(run);
     }
