@@ -1,3 +1,4 @@
+/* needs: native */
 /*
  * test_world.c - a job from its start to its end, and all the ways in which it may end.
  */
