@@ -227,7 +227,9 @@ static void wait_for(const struct request *request)
     *waiter = (struct waiter){.op = frame->op,
                               .rank = request->rank,
                               .serial = frame->serial,
-                              .from = frame->op == DPB_STORE_GET ? frame->peer : UINT32_MAX};
+                              .from = frame->op == DPB_STORE_GET && frame->peer < server->n_ranks
+                                          ? frame->peer
+                                          : UINT32_MAX};
     waiter->deadline = dpb_deadline_in(frame->timeout_ns);
     memcpy(waiter->key, request->key, strlen(request->key) + 1);
     connection->n_waiting++;
