@@ -49,15 +49,12 @@ static uint32_t n_workers_of(const struct comm_test *test)
 static dpb_status sum_up(const struct comm_test *test, const char *what, uint64_t mine,
                          uint64_t *sum)
 {
-    *sum = mine;
-    if (dpb_world.rank != 0)
-        DPB_TRY(dpb_store_put_own(what, &mine, sizeof mine));
-    for (uint32_t rank = 1; dpb_world.rank == 0 && rank < n_workers_of(test); rank++) {
-        uint64_t one;
-        DPB_TRY(dpb_store_get_of(rank, what, &one, sizeof one, NULL));
-        *sum += one;
-    }
-    return dpb_store_from_0(what, sum, sizeof *sum);
+    uint64_t all[DPB_JOB_RANKS];
+    DPB_TRY(dpb_store_gather(what, &mine, sizeof mine, n_workers_of(test), all));
+    *sum = 0;
+    for (uint32_t rank = 0; rank < n_workers_of(test); rank++)
+        *sum += all[rank];
+    return DPB_OK;
 }
 
 static struct dpb_flag *flag_of(const struct comm_test *test, uint32_t rank)

@@ -52,17 +52,6 @@ dpb_status dpb_verify_lead(const struct dpb_exchange *exchange)
                     (unsigned long long)(broken.step - broken.within));
 }
 
-/* By rank 0: as many requests as workers, not their square. */
-static dpb_status gather(uint64_t own, uint32_t n_workers, uint64_t all[DPB_JOB_RANKS])
-{
-    all[0] = own;
-    if (dpb_world.rank != 0)
-        DPB_TRY(dpb_store_put_own("replica", &own, sizeof own));
-    for (uint32_t rank = 1; dpb_world.rank == 0 && rank < n_workers; rank++)
-        DPB_TRY(dpb_store_get_of(rank, "replica", &all[rank], sizeof all[rank], NULL));
-    return dpb_store_from_0("replicas", all, n_workers * sizeof *all);
-}
-
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
@@ -78,7 +67,8 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
         return DPB_OK;
     }
     uint64_t checksums[DPB_JOB_RANKS];
-    DPB_TRY(gather(journal->checksum, experiment->n_workers, checksums));
+    DPB_TRY(dpb_store_gather("replicas", &journal->checksum, sizeof checksums[0],
+                             experiment->n_workers, checksums));
     for (uint32_t rank = 1; rank < experiment->n_workers; rank++) {
         const uint64_t first = checksums[0], checksum = checksums[rank];
         if (checksum == first)

@@ -89,6 +89,9 @@ dpb_status dpb_store_from_0(const char *key, void *value, size_t bytes);
  * dpb_store_get_from; NULL: as dpb_store.get. */
 dpb_status dpb_store_put_own(const char *name, const void *value, size_t bytes);
 dpb_status dpb_store_get_of(uint32_t rank, const char *name, void *value, size_t bytes, bool *lost);
+/* Each of the first n ranks gives a value of `bytes`, and all of these get the n values, by rank.
+ * They go through rank 0: as many requests as ranks, not their square. */
+dpb_status dpb_store_gather(const char *name, const void *own, size_t bytes, uint32_t n, void *all);
 /* Blocks until all ranks, servers too, have come with the same name, but for lost ones; each name
  * once a job. */
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);

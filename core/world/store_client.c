@@ -328,6 +328,17 @@ dpb_status dpb_store_get_of(uint32_t rank, const char *name, void *value, size_t
                 : store_get(key, value, &bytes, 0);
 }
 
+dpb_status dpb_store_gather(const char *name, const void *own, size_t bytes, uint32_t n, void *all)
+{
+    if (dpb_world.rank != 0)
+        DPB_TRY(dpb_store_put_own(name, own, bytes));
+    else
+        memcpy(all, own, bytes);
+    for (uint32_t rank = 1; dpb_world.rank == 0 && rank < n; rank++)
+        DPB_TRY(dpb_store_get_of(rank, name, (char *)all + rank * bytes, bytes, NULL));
+    return dpb_store_from_0(name, all, n * bytes);
+}
+
 dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t timeout_ns)
 {
     struct call call = {.what = "barrier", .key = name, .from = n_ranks};
