@@ -3,9 +3,11 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "base/parse.h"
 #include "base/text.h"
 #include "plan/resume.h"
@@ -69,21 +71,18 @@ static bool asks(const struct dpb_option *row, const void *values)
            (row->def && row->def[0] && !dpb_text_lists(off, ",", row->def, strlen(row->def)));
 }
 
-/* The row of "SECTION.KEY", `length` bytes, and its table; NULL: no plugin here has it. */
+/* The row of "SECTION.KEY" and its table; NULL: no plugin here has it. */
 static const struct dpb_option *find(const struct dpb_experiment *experiment, const char *name,
-                                     size_t length, const struct dpb_option_table **table)
+                                     const struct dpb_option_table **table)
 {
-    for (size_t i = 0; i < experiment->n_tables; i++) {
+    const struct dpb_option *row = NULL;
+    for (size_t i = 0; i < experiment->n_tables && !row; i++) {
         *table = &experiment->tables[i];
         const size_t n = strlen((*table)->section);
-        if (strncmp(name, (*table)->section, n) != 0 || name[n] != '.')
-            continue;
-        for (const struct dpb_option *row = (*table)->rows; row->name; row++)
-            if (strlen(row->name) == length - n - 1 &&
-                strncmp(name + n + 1, row->name, length - n - 1) == 0)
-                return row;
+        if (strncmp(name, (*table)->section, n) == 0 && name[n] == '.')
+            row = dpb_options_find((*table)->rows, name + n + 1);
     }
-    return NULL;
+    return row;
 }
 
 /* One of the needs: whether it is met. `why` gets it with what is so instead, `by` the setting that
@@ -93,8 +92,9 @@ static bool is_met(const struct dpb_experiment *experiment, const char *need, st
 {
     const struct dpb_option_table *table;
     const char *equals = strstr(need, " = ");
-    const size_t length = equals ? (size_t)(equals - need) : strlen(need);
-    const struct dpb_option *row = find(experiment, need, length, &table);
+    char name[256];
+    snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - need) : (int)strlen(need), need);
+    const struct dpb_option *row = find(experiment, name, &table);
     const char *value = "";
     *by = row ? dpb_config_get(experiment->config, table->section, row->name) : NULL;
     if (row && !equals && !is_off(row, table->values))
