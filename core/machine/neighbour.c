@@ -2,6 +2,7 @@
 #include "machine/neighbour.h"
 
 #include <dirent.h>
+#include <hwloc.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,17 +18,13 @@
 /* Whether the list, as "0-3,8", has a hardware thread that the job uses. */
 static bool has_used(const char *list, const uint8_t *cpus, size_t n_cpus)
 {
-    for (char *end; *list != '\0'; list = end + (*end == ',')) {
-        unsigned long first = strtoul(list, &end, 10), last = first;
-        if (end == list)
-            return false;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        for (; first <= last && first < n_cpus; first++)
-            if (cpus[first] == DPB_CPU_USED)
-                return true;
-    }
-    return false;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    bool found = false;
+    if (set && hwloc_bitmap_list_sscanf(set, list) == 0)
+        for (size_t i = 0; i < n_cpus && !found; i++)
+            found = cpus[i] == DPB_CPU_USED && hwloc_bitmap_isset(set, (unsigned)i) != 0;
+    hwloc_bitmap_free(set);
+    return found;
 }
 
 static bool shares(const char *root, int32_t pid, const uint8_t *cpus, size_t n_cpus)
@@ -38,6 +35,7 @@ static bool shares(const char *root, int32_t pid, const uint8_t *cpus, size_t n_
     while (file && !found && fgets(line, sizeof line, file))
         if (dpb_begins_with(line, ALLOWED)) {
             const char *list = line + strlen(ALLOWED);
+            line[strcspn(line, "\n")] = '\0';
             found = has_used(list + strspn(list, " \t"), cpus, n_cpus);
         }
     if (file)

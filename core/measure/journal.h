@@ -33,8 +33,7 @@ struct dpb_record {
     int64_t step_ns;   /* to the begin of the next step or a pause; the last: to its end */
     int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
     int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns, comm_exposed_wait_ns;
-    int64_t
-        missed_ns; /* of it this process did not run: as it was stopped or frozen. Not divided */
+    int64_t missed_ns; /* of step_ns, not divided: this process was stopped or frozen */
     uint64_t comm_bytes;
     double loss;      /* mean of this rank's samples */
     uint64_t correct; /* labels of them, as in struct dpb_outcome */
