@@ -145,12 +145,11 @@ static void commit_if_all_acked(struct dpb_control *control)
         uint64_t step = __atomic_load_n(&block->acks[rank].step, __ATOMIC_RELAXED);
         highest = step > highest ? step : highest;
     }
-    const uint64_t commit = control->acked << 32 | control->proposed;
     const uint64_t past = control->step_of ? 3 : 2 + 2 * control->lead;
     const uint64_t step = control->apart ? highest : highest + past;
     struct dpb_post post = {.all = true, .confirm_at = UINT64_MAX};
     set(control, &post, &block->commit_step, step);
-    set(control, &post, &block->commit, commit);
+    set(control, &post, &block->commit, control->acked << 32 | control->proposed);
     tell(control, &post);
     control->proposed = 0;
 }
@@ -196,9 +195,11 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
     if (control->rank == 0 && control->proposed != 0)
         commit_if_all_acked(control);
 
-    uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
+    /* Pages first: that of rank 0 may be past a step which it has committed meanwhile. */
+    const bool holds = !control->apart && holds_at(control, step);
+    const uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
     if (commit >> 32 != control->acked)
-        return control->apart || !holds_at(control, step);
+        return !holds;
     if (control->apart || step >= __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
         take_actions(control, commit, actions);
     return true;

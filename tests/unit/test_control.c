@@ -203,8 +203,10 @@ static void check_taken(const struct job *job)
             most = &job->ranks[r];
     for (uint32_t r = 0; r < job->n_ranks; r++) {
         const struct rank *rank = &job->ranks[r];
-        if (memcmp(rank->taken, most->taken, rank->n_taken * sizeof rank->taken[0]) != 0)
-            fail_msg("seed %u: rank %u did other things than its peers", job->seed, r);
+        for (size_t i = 0; i < rank->n_taken; i++)
+            if (rank->taken[i].step != most->taken[i].step ||
+                rank->taken[i].actions != most->taken[i].actions)
+                fail_msg("seed %u: rank %u did other things than its peers", job->seed, r);
         /* Only a rank that had done the whole run may miss what its peers did, and only where they
          * can be apart. */
         bool done = rank->step == job->length;
@@ -584,6 +586,41 @@ TEST_WITH(test_two_past_the_highest, make_pair, NULL)
     assert_int_equal(look(1, 11), 0);
     assert_int_equal(look(1, 12), DPB_ACTION_STOP);
     assert_int_equal(look(0, 12), DPB_ACTION_STOP);
+}
+
+static uint64_t pages[2];
+static bool rank_0_runs;
+
+/* With rank_0_runs, rank 0 commits and goes on past the step just before its page is read. */
+static uint64_t page_of(const struct dpb_control *control, uint32_t rank)
+{
+    if (rank_0_runs && control == &pair[1] && rank == 0) {
+        rank_0_runs = false;
+        assert_int_equal(look(0, 4), 0);
+        assert_int_equal(look(0, 5), DPB_ACTION_TIMED);
+        pages[0] = 6;
+    }
+    return pages[rank];
+}
+
+/* Rank 1 may begin what rank 0's page is past: unless that page is past the committed step. */
+TEST_WITH(test_committed_within_a_look, make_pair, NULL)
+{
+    pair[0].step_of = pair[1].step_of = page_of;
+    memset(pages, 0, sizeof pages);
+    assert_int_equal(look(0, 1), 0);
+    dpb_control_propose(&pair[0], DPB_ACTION_TIMED);
+    assert_int_equal(look(0, 2), 0);
+    assert_int_equal(look(0, 3), 0);
+    pages[0] = 4;
+    assert_int_equal(look(0, 4), -1);
+    for (uint64_t step = 0; step < 5; step++) {
+        pages[1] = step;
+        assert_int_equal(look(1, step), 0);
+    }
+    pages[1] = 5;
+    rank_0_runs = true; /* commits for 5, three past its own acknowledgement */
+    assert_int_equal(look(1, 5), DPB_ACTION_TIMED);
 }
 
 /* A rank that has done its steps is not waited for, whichever of the two it is. */
