@@ -204,12 +204,13 @@ asan-ubsan:
 	$(call check_addresses,$(call SANITIZED_BUILD,$@,-fsanitize=address$(cuda_comma)$(UNDEFINED)))
 
 # Data races, on the reference device: libgomp gives false alarms. Between processes a race is not seen:
-# test_ranks has ranks as threads, tests/threads/run the threads of each rank.
+# test_ranks has ranks as threads, tests/threads/run the threads of each rank. A process that sleeps a
+# second at its exit, as the sanitizer has it, would be a stall (test_stall).
 TSAN := BUILD=$(BUILD)/tsan CPU=no CUDA=no CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread
 tsan:
 	$(Q)$(MAKE) $(JOBS) tests $(TSAN)
-	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" TEST_JOBS=$$(nproc) \
-	$(MAKE) check-threads $(TSAN)
+	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1 atexit_sleep_ms=100" \
+		TEST_JOBS=$$(nproc) $(MAKE) check-threads $(TSAN)
 
 # -O1: what tests compute is little beside what compiling them takes.
 define test_rule
