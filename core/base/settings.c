@@ -21,6 +21,7 @@ static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", "fp16", NULL};
+static const char *const launches[] = {"rank", "environment", NULL};
 static const char *const keepers[] = {"file", "peer", NULL};
 static const char *const places[] = {"host", "device", NULL};
 const char *const dpb_optimizer_names[] = {"sgd",     "adagrad", "adam", "adamw",
@@ -92,6 +93,10 @@ static const struct dpb_option run_rows[] = {
      "result's `monitor`; 0: never"},
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
      "deadline of every wait for another process, and of a worker that does nothing"},
+    {"launch", DPB_OPT_CHOICE, NULL, "rank", 0, 0, launches, AT(run.launch),
+     "what a process that another launcher starts is: a rank, or by the variables of its "
+     "environment "
+     "the launcher of as many workers as any other (docs/launching.md)"},
     {"port", DPB_OPT_INT, NULL, "0", 0, 65535, NULL, AT(run.port),
      "where rank 0 listens if variables alone make a job (RANK, MASTER_ADDR; docs/launching.md); "
      "0: the port after MASTER_PORT"},

@@ -70,6 +70,7 @@ struct dpb_run_settings {
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */
     int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */
+    int launch;                       /* core/launch/environment.h reads it before all others */
     bool prove, require_steady, profile, survive, conform, open;
 };
 

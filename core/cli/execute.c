@@ -32,7 +32,8 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
 {
     const struct dpb_seat all = {.n_workers = experiment->n_workers,
                                  .n_servers = experiment->n_servers};
-    const struct dpb_cores_job job = dpb_binding_job(experiment, party ? &party->place : &all);
+    const struct dpb_seat *seat = party ? &party->seats[dpb_party_first(party, party->part)] : &all;
+    const struct dpb_cores_job job = dpb_binding_job(experiment, seat);
     uint32_t n_cores;
     DPB_TRY(dpb_cores_available(&n_cores));
     *threads = dpb_cores_place(n_cores, &job, 0).threads;

@@ -107,33 +107,95 @@ static dpb_status take_secret(uint8_t secret[DPB_SECRET_BYTES], bool *given)
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
+/* An option of [run], before the experiment is known; "": it is not given. */
+static const char *text_of(const struct dpb_config *config, const char *key)
+{
+    const struct dpb_setting *given = config ? dpb_config_get(config, "run", key) : NULL;
+    return given ? given->value : "";
+}
+
+/* run.launch = environment. A value that is none is refused once the processes have joined. */
+static bool by_machine(const struct dpb_config *config)
+{
+    return strcmp(text_of(config, "launch"), DPB_ENVIRONMENT_LAUNCHER) == 0;
+}
+
+/* More than a job can have is one more. */
+static uint32_t count_of(const struct dpb_config *config, const char *key, uint32_t none)
+{
+    const unsigned long n = dpb_config_count(config, "run", key, none);
+    return n > DPB_JOB_RANKS ? DPB_JOB_RANKS + 1 : (uint32_t)n;
+}
+
+/* The variables number ranks. */
+static void count_ranks(const struct dpb_config *config, struct dpb_environment *environment)
+{
+    if (getenv("RANK"))
+        number_of("WORLD_SIZE", &environment->n_ranks);
+    else if (config)
+        environment->n_ranks = count_of(config, "workers", 1) * count_of(config, "learners", 1) +
+                               count_of(config, "servers", 0);
+    environment->n_parts = environment->n_workers = environment->n_ranks;
+}
+
+/* The variables number machines. */
+static dpb_status count_machines(const struct dpb_config *config,
+                                 struct dpb_environment *environment)
+{
+    if (!number_of("WORLD_SIZE", &environment->n_parts) || environment->n_parts == 0)
+        return dpb_fail(DPB_USAGE,
+                        "run.launch = environment needs WORLD_SIZE, the number of machines: set it "
+                        "in each process (a Job of Kubernetes: to its completions)");
+    if (!config)
+        return DPB_OK;
+    const uint32_t n_parts = environment->n_parts, workers = count_of(config, "workers", n_parts);
+    if (workers == 0 || workers % n_parts != 0)
+        return dpb_config_fail(config, DPB_USAGE, "run", "workers",
+                               "run.workers = %s do not divide by the %u machines (WORLD_SIZE) of "
+                               "run.launch = environment; take a multiple of %u",
+                               text_of(config, "workers"), n_parts, n_parts);
+    environment->n_workers = workers * count_of(config, "learners", 1);
+    environment->n_ranks = environment->n_workers + count_of(config, "servers", 0);
+    if (environment->n_workers == 0) /* run.learners = 0 is refused where all options are */
+        environment->n_parts = 0;
+    return DPB_OK;
+}
+
 static dpb_status find_size(const struct dpb_config *config, struct dpb_environment *environment)
 {
-    if (getenv("RANK")) {
-        number_of("WORLD_SIZE", &environment->n_ranks);
-    } else if (config) {
-        environment->n_ranks = (uint32_t)(dpb_config_count(config, "run", "workers", 1) *
-                                              dpb_config_count(config, "run", "learners", 1) +
-                                          dpb_config_count(config, "run", "servers", 0));
-    }
-    if (environment->n_ranks < 2)
+    if (by_machine(config))
+        DPB_TRY(count_machines(config, environment));
+    else
+        count_ranks(config, environment);
+    if (environment->n_parts < 2)
         return DPB_OK;
     if (environment->n_ranks > DPB_JOB_RANKS)
         return dpb_fail(DPB_USAGE,
                         "the variables of this process name a job of %u ranks; a job "
                         "has at most %d",
                         environment->n_ranks, DPB_JOB_RANKS);
-    if (environment->rank >= environment->n_ranks)
-        return dpb_fail(DPB_USAGE, "%s = %u, and the job has %u ranks, from 0 on",
-                        getenv("RANK") ? "RANK" : "JOB_COMPLETION_INDEX", environment->rank,
-                        environment->n_ranks);
+    if (environment->part >= environment->n_parts)
+        return dpb_fail(DPB_USAGE, "%s = %u, and the job has %u %s, from 0 on",
+                        getenv("RANK") ? "RANK" : "JOB_COMPLETION_INDEX", environment->part,
+                        environment->n_parts, by_machine(config) ? "machines" : "ranks");
     return DPB_OK;
 }
 
 /* Where no rank is found: a mistake must not become a job of each process's own. */
-static dpb_status check_rank(void)
+static dpb_status check_rank(const struct dpb_config *config)
 {
     uint32_t n_ranks, rank;
+    if (by_machine(config) && dpb_pmix_is_here())
+        return dpb_config_fail(config, DPB_USAGE, "run", "launch",
+                               "run.launch = environment, and %s numbers its processes by PMIx, a "
+                               "rank each; leave run.launch out, or unset PMIX_RANK and set RANK, "
+                               "WORLD_SIZE and MASTER_ADDR",
+                               dpb_pmix_launcher());
+    if (by_machine(config) && !getenv("RANK"))
+        return dpb_config_fail(config, DPB_USAGE, "run", "launch",
+                               "run.launch = environment, and no variable says which machine this "
+                               "is: set RANK (or JOB_COMPLETION_INDEX), WORLD_SIZE and MASTER_ADDR "
+                               "in one process a machine, or leave run.launch out");
     if (dpb_pmix_is_here() || !getenv("RANK") || number_of("RANK", &rank) ||
         !number_of("WORLD_SIZE", &n_ranks) || n_ranks < 2)
         return DPB_OK;
@@ -151,7 +213,7 @@ static dpb_status find_master(struct dpb_environment *environment)
             DPB_USAGE,
             "RANK = %u and WORLD_SIZE = %u say that a launcher has started this process, "
             "and MASTER_ADDR is not set; set it to rank 0's machine, or unset RANK",
-            environment->rank, environment->n_ranks);
+            environment->part, environment->n_parts);
     if (master[0] == '\0' || master[0] == '@' || strlen(master) >= sizeof environment->master ||
         strpbrk(master, " \t\n"))
         return dpb_fail(DPB_USAGE, "MASTER_ADDR = '%s' is no name or address of a machine", master);
@@ -183,9 +245,8 @@ static dpb_status find_port(const struct dpb_config *config, unsigned *port)
 
 static bool is_open(const struct dpb_config *config)
 {
-    const struct dpb_setting *given = config ? dpb_config_get(config, "run", "open") : NULL;
     bool open = false;
-    return given && dpb_parse_bool(given->value, &open) && open;
+    return dpb_parse_bool(text_of(config, "open"), &open) && open;
 }
 
 dpb_status dpb_environment_read(const struct dpb_config *config,
@@ -196,16 +257,16 @@ dpb_status dpb_environment_read(const struct dpb_config *config,
     bool given = false;
     unsigned port = 0;
     uint32_t n_local = 0;
-    *environment = (struct dpb_environment){.n_ranks = 0};
+    *environment = (struct dpb_environment){.n_parts = 0};
     DPB_TRY(take_secret(secret, &given));
-    if (!dpb_environment_is_here(&environment->rank))
-        return check_rank();
+    if (!dpb_environment_is_here(&environment->part))
+        return check_rank(config);
     DPB_TRY(find_size(config, environment));
-    if (environment->n_ranks < 2)
+    if (environment->n_parts < 2)
         return DPB_OK;
     DPB_TRY(find_master(environment));
     DPB_TRY(find_port(config, &port));
-    const bool local = number_of("LOCAL_WORLD_SIZE", &n_local) && n_local == environment->n_ranks;
+    const bool local = number_of("LOCAL_WORLD_SIZE", &n_local) && n_local == environment->n_parts;
     if (!local && !given && !is_open(config))
         return dpb_fail(DPB_USAGE,
                         "the ranks are on several machines (LOCAL_WORLD_SIZE is not WORLD_SIZE), "

@@ -2,8 +2,12 @@
  * environment.h - the rank and the job of a process by variables alone, as torchrun, a Job of
  * Kubernetes or a shell's loop sets them. Where PMIx is there, it counts.
  *
- *     RANK, WORLD_SIZE           this process's rank, and the number of ranks, at least 2
- *     JOB_COMPLETION_INDEX       the rank where there is no RANK; the configuration has the size
+ * They number the ranks of a job, or with run.launch = environment its machines: there each process
+ * is the launcher of as many ranks as any other.
+ *
+ *     RANK, WORLD_SIZE           this process's number, and how many there are, at least 2
+ *     JOB_COMPLETION_INDEX       the number where there is no RANK; the configuration says how many
+ *                                ranks there are, WORLD_SIZE how many machines
  *     MASTER_ADDR, MASTER_PORT   rank 0's machine, and torchrun's own store there. Rank 0 listens
  *                                on run.port, or else on the port after MASTER_PORT
  *     LOCAL_WORLD_SIZE           as large as WORLD_SIZE: all ranks are on this machine, and need no
@@ -23,7 +27,8 @@
 enum { DPB_MASTER_BYTES = 256 }; /* a name of DNS, with its NUL */
 
 struct dpb_environment {
-    uint32_t rank, n_ranks; /* n_ranks < 2: the variables name no job of several ranks */
+    uint32_t part, n_parts;      /* n_parts < 2: the variables name no job of several processes */
+    uint32_t n_workers, n_ranks; /* of the job; n_parts divides the workers */
     char master[DPB_MASTER_BYTES];
     /* Of rank 0's launcher, for channel.h, with what proves that a process is of the job. */
     char address[DPB_ADDRESS_BYTES];

@@ -18,7 +18,8 @@
 
 /* ---- control words --------------------------------------------------------------------------- */
 
-/* Rank 0 writes on this board itself. A post that all must have seen is confirmed by each part. */
+/* Ranks of this part write on this board themselves. A post that all must have seen is confirmed by
+ * each part. */
 static void on_post(void *context, uint32_t rank, const void *value, uint32_t bytes)
 {
     struct dpb_job_run *run = context;
@@ -27,18 +28,18 @@ static void on_post(void *context, uint32_t rank, const void *value, uint32_t by
     if (bytes != sizeof post)
         return;
     memcpy(&post, value, sizeof post);
-    if (rank != 0 && !dpb_board_apply(run->board, &post))
+    if (party->parts[rank] != 0 && !dpb_board_apply(run->board, &post))
         return;
     if (post.confirm_at != UINT64_MAX) {
         run->confirm.at = post.confirm_at;
         run->confirm.value = post.confirm_value;
-        run->confirm.n_missing = party->n_ranks - 1;
+        run->confirm.n_missing = party->n_parts - 1;
         run->confirm.serial++;
         if (run->confirm.n_missing == 0)
             dpb_board_write(run->board, post.confirm_at, post.confirm_value);
     }
-    for (uint32_t other = 1; post.all && other < party->n_ranks; other++)
-        if (other != rank)
+    for (uint32_t other = 1; post.all && other < party->n_parts; other++)
+        if (other != party->parts[rank])
             dpb_channel_say(&party->channels[other], DPB_CHANNEL_CONTROL, run->confirm.serial,
                             &post, sizeof post);
 }
@@ -107,30 +108,31 @@ static void on_ended(struct dpb_job_run *run, uint32_t rank, const void *value, 
     process->last_words = dpb_deadline_in(LAST_WORDS_NS);
 }
 
-static void on_interrupt(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
+static void on_interrupt(struct dpb_job_run *run, uint32_t part, const void *value, size_t bytes)
 {
     int32_t number;
     if (bytes != sizeof number)
         return;
     memcpy(&number, value, sizeof number);
-    dpb_job_interrupt(run, ++run->processes[rank].n_interrupts, number);
+    dpb_job_interrupt(run, ++run->processes[part].n_interrupts, number);
 }
 
 /* The clock is read now: between two looks of the loop it may be earlier than the ping. */
-static void on_ping(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
+static void on_ping(struct dpb_job_run *run, uint32_t part, const void *value, size_t bytes)
 {
     struct dpb_ping ping;
     if (bytes != sizeof ping)
         return;
     memcpy(&ping, value, sizeof ping);
     ping.head_ns = dpb_now_ns();
-    dpb_channel_say(&run->job->party->channels[rank], DPB_CHANNEL_PONG, rank, &ping, sizeof ping);
+    dpb_channel_say(&run->job->party->channels[part], DPB_CHANNEL_PONG, part, &ping, sizeof ping);
 }
 
-static void handle(struct dpb_job_run *run, uint32_t rank, const struct dpb_frame *frame,
-                   const void *value)
+static void handle_of_rank(struct dpb_job_run *run, const struct dpb_frame *frame,
+                           const void *value)
 {
-    size_t bytes = frame->value_bytes;
+    const uint32_t rank = frame->peer;
+    const size_t bytes = frame->value_bytes;
     switch (frame->op) {
     case DPB_CHANNEL_PAGE:
         on_page(run, rank, value, bytes);
@@ -138,44 +140,61 @@ static void handle(struct dpb_job_run *run, uint32_t rank, const struct dpb_fram
     case DPB_CHANNEL_JOURNAL:
         on_journal(run, rank, value, bytes);
         break;
-    case DPB_CHANNEL_CONFIRM:
-        on_confirm(run, frame);
-        break;
     case DPB_CHANNEL_ENDED:
         on_ended(run, rank, value, bytes);
-        break;
-    case DPB_CHANNEL_INTERRUPT:
-        on_interrupt(run, rank, value, bytes);
-        break;
-    case DPB_CHANNEL_PING:
-        on_ping(run, rank, value, bytes);
         break;
     default: /* messages that only the head sends */
         break;
     }
 }
 
+static void handle(struct dpb_job_run *run, uint32_t part, const struct dpb_frame *frame,
+                   const void *value)
+{
+    const struct dpb_party *party = run->job->party;
+    switch (frame->op) {
+    case DPB_CHANNEL_CONFIRM:
+        on_confirm(run, frame);
+        break;
+    case DPB_CHANNEL_INTERRUPT:
+        on_interrupt(run, part, value, frame->value_bytes);
+        break;
+    case DPB_CHANNEL_PING:
+        on_ping(run, part, value, frame->value_bytes);
+        break;
+    default:
+        if (frame->peer < party->n_ranks && party->parts[frame->peer] == part)
+            handle_of_rank(run, frame, value);
+    }
+}
+
 /* ---- parts that are gone --------------------------------------------------------------------- */
 
-/* The part sends nothing more: its rank is lost with it, whether the rank lives or not. */
-static void lose_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns, const char *why)
+static void lose_rank(struct dpb_job_run *run, uint32_t rank, int64_t now_ns, const char *why)
 {
+    const struct dpb_party *party = run->job->party;
     struct dpb_process *process = &run->processes[rank];
+    if (process->last_words.at_ns == 0 && process->fault_ns == 0 && !process->killed) {
+        process->fault_ns = now_ns;
+        snprintf(process->fault, sizeof process->fault, "its launcher (%s, pid %d) %s",
+                 party->hosts[rank], (int)party->launcher_pids[party->parts[rank]], why);
+    }
+    process->ended_ns = process->last_words.at_ns != 0 ? process->ended_ns : now_ns;
+    dpb_job_rank_ended(run, rank);
+}
+
+/* The part sends nothing more: its ranks are lost with it, whether they live or not. */
+static void lose_part(struct dpb_job_run *run, uint32_t part, int64_t now_ns, const char *why)
+{
     struct dpb_party *party = run->job->party;
-    struct dpb_channel *channel = &party->channels[rank];
+    struct dpb_channel *channel = &party->channels[part];
     if (channel->fd >= 0)
         channel->lost_fd = channel->fd; /* not closed: a keeper would end with it */
     channel->fd = -1;
     dpb_channel_close(channel);
-    if (!process->running)
-        return;
-    if (process->last_words.at_ns == 0 && process->fault_ns == 0 && !process->killed) {
-        process->fault_ns = now_ns;
-        snprintf(process->fault, sizeof process->fault, "its launcher (%s, pid %d) %s",
-                 party->hosts[rank], (int)party->launcher_pids[rank], why);
-    }
-    process->ended_ns = process->last_words.at_ns != 0 ? process->ended_ns : now_ns;
-    dpb_job_rank_ended(run, rank);
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        if (party->parts[rank] == part && run->processes[rank].running)
+            lose_rank(run, rank, now_ns, why);
 }
 
 /* After a rank has ended, the store has its last requests once the rank's connection has closed. */
@@ -199,7 +218,7 @@ static void check_silence(struct dpb_job_run *run, uint32_t rank, int64_t now_ns
              "has not been heard of for %.1f s: it is stopped, or its machine or link is down",
              (double)silent_ns * 1e-9);
     process->stuck = true;
-    lose_part(run, rank, now_ns, why);
+    lose_part(run, run->job->party->parts[rank], now_ns, why);
 }
 
 static void note_own_stop(struct dpb_job_run *run, int64_t now_ns)
@@ -212,7 +231,7 @@ static void note_own_stop(struct dpb_job_run *run, int64_t now_ns)
     run->woke_ns = now_ns;
 }
 
-/* Rank 1's part has ended. If it gave this launcher up during a stop, it has said so (part.c), and
+/* Part 1 has ended. If it gave this launcher up during a stop, it has said so (part.c), and
  * the others end as well. */
 static bool was_given_up(struct dpb_job_run *run, int64_t now_ns)
 {
@@ -253,8 +272,9 @@ void dpb_head_begin(struct dpb_job_run *run)
     const int64_t ran_ns = dpb_ran_ns();
     run->missed_ns = dpb_missed_ns();
     dpb_store_server_on_post(run->server, on_post, run);
-    dpb_store_server_attach(run->server, 0, party->socket);
-    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        if (party->parts[rank] == 0)
+            continue;
         dpb_store_server_attach(run->server, rank, party->store_fds[rank]);
         party->store_fds[rank] = -1;
         run->processes[rank].remote = run->processes[rank].running = true;
@@ -266,17 +286,25 @@ void dpb_head_begin(struct dpb_job_run *run)
 void dpb_head_watch(const struct dpb_job_run *run, struct pollfd *fds)
 {
     const struct dpb_party *party = run->job->party;
-    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        const struct dpb_channel *channel = &party->channels[rank];
+    for (uint32_t part = 0; part < party->n_parts; part++) {
+        const struct dpb_channel *channel = &party->channels[part];
         bool waits = channel->out.end > channel->out.begin;
-        fds[rank] =
+        fds[part] =
             (struct pollfd){.fd = channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
     }
 }
 
-static void serve_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
+static void note_heard(struct dpb_job_run *run, uint32_t part)
 {
-    struct dpb_channel *channel = &run->job->party->channels[rank];
+    const int64_t ran_ns = dpb_ran_ns();
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        if (run->job->party->parts[rank] == part)
+            run->processes[rank].heard_ns = ran_ns;
+}
+
+static void serve_part(struct dpb_job_run *run, uint32_t part, int64_t now_ns)
+{
+    struct dpb_channel *channel = &run->job->party->channels[part];
     struct dpb_frame frame;
     const void *value;
     char why[128];
@@ -285,13 +313,13 @@ static void serve_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
         return;
     bool open = dpb_channel_receive(channel) && dpb_channel_flush(channel);
     while ((found = dpb_channel_next(channel, &frame, &value, why)) > 0) {
-        run->processes[rank].heard_ns = dpb_ran_ns();
-        handle(run, rank, &frame, value);
+        note_heard(run, part);
+        handle(run, part, &frame, value);
     }
     if (found < 0)
-        lose_part(run, rank, now_ns, why);
-    else if (!open && (rank != 1 || !was_given_up(run, now_ns)))
-        lose_part(run, rank, now_ns, "has ended: the connection to it is closed");
+        lose_part(run, part, now_ns, why);
+    else if (!open && (part != 1 || !was_given_up(run, now_ns)))
+        lose_part(run, part, now_ns, "has ended: the connection to it is closed");
 }
 
 /* Pages grow as the square of the ranks: the more ranks, the rarer, but often within a deadline. */
@@ -308,27 +336,31 @@ static int64_t tell_interval_ns(const struct dpb_job_run *run)
  * out at once: with one call a page, hundreds of parts would take all of a core. */
 static void tell_places(struct dpb_job_run *run)
 {
+    const struct dpb_party *party = run->job->party;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         uint8_t value[sizeof(struct dpb_page_news) + offsetof(struct dpb_status_page, status)];
         const struct dpb_page_news news = {.silent_ns = -1};
         memcpy(value, &news, sizeof news);
         memcpy(value + sizeof news, dpb_board_page(run->board, rank), sizeof value - sizeof news);
-        for (uint32_t to = 1; to < run->n_ranks; to++)
-            if (to != rank)
-                dpb_channel_add(&run->job->party->channels[to], DPB_CHANNEL_PAGE, rank, value,
-                                sizeof value);
+        for (uint32_t to = 1; to < party->n_parts; to++)
+            if (to != party->parts[rank])
+                dpb_channel_add(&party->channels[to], DPB_CHANNEL_PAGE, rank, value, sizeof value);
     }
-    for (uint32_t to = 1; to < run->n_ranks; to++)
-        dpb_channel_flush(&run->job->party->channels[to]);
+    for (uint32_t to = 1; to < party->n_parts; to++)
+        dpb_channel_flush(&party->channels[to]);
 }
 
 void dpb_head_serve(struct dpb_job_run *run, const struct pollfd *fds, int64_t now_ns)
 {
     note_own_stop(run, now_ns);
     check_starter(run, now_ns);
+    const struct dpb_party *party = run->job->party;
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        if (fds[part].revents != 0)
+            serve_part(run, part, now_ns);
     for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
-        if (fds[rank].revents != 0)
-            serve_part(run, rank, now_ns);
+        if (party->parts[rank] == 0)
+            continue;
         settle_end(run, rank);
         check_silence(run, rank, now_ns);
     }

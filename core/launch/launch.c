@@ -34,7 +34,7 @@ static void run_destroy(struct dpb_job_run *run)
  * that: poll refuses a list that is longer than the number of files that this process may open. */
 static nfds_t count_watched(const struct dpb_job_run *run)
 {
-    return (run->job->party ? 2 : 1) * (nfds_t)run->n_ranks + 1;
+    return (nfds_t)run->n_ranks + 1 + (run->job->party ? run->job->party->n_parts : 0);
 }
 
 /* The board and the store of a start. */
@@ -251,7 +251,7 @@ dpb_status dpb_launch(const struct dpb_job *given, struct dpb_job_outcome *outco
     if (status == DPB_OK && job->party)
         dpb_head_begin(&run);
     for (bool again = true; status == DPB_OK && again;) {
-        status = job->party ? dpb_job_greet_rank(&run) : dpb_job_start_ranks(&run);
+        status = dpb_job_start_ranks(&run);
         if (status != DPB_OK)
             dpb_job_kill_all(&run);
         watch(&run);

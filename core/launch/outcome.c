@@ -207,7 +207,7 @@ static dpb_status status_of_code(int code)
 static const char *why_killed(const struct dpb_job_run *run, uint32_t rank, dpb_status *status)
 {
     const struct dpb_party *party = run->job->party;
-    bool elsewhere = party && party->machines[rank] != party->machines[party->rank];
+    bool elsewhere = party && party->machines[rank] != party->machines[0];
     uint64_t kills = elsewhere ? UINT64_MAX : dpb_memory_kills("");
     if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
         return "; if nobody sent it, memory ran out (see dmesg)";

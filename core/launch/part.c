@@ -20,21 +20,26 @@ enum { TICK_MS = 100 };
 #define FORCED_NS INT64_C(2000000000)   /* for the head to end the job after a second signal */
 #define DESERTED_NS INT64_C(3000000000) /* ... after the end of this part's starter */
 
+/* A rank of this part, as the head knows it. */
+struct mirror {
+    uint8_t *head;               /* the journal's head as it was sent last; NULL: another part's */
+    uint64_t n_records;          /* sent */
+    struct dpb_status_page page; /* sent last */
+    bool ended;
+};
+
 struct part {
     struct dpb_job_run run;
     struct dpb_channel *channel;
-    uint32_t rank;
-    uint8_t *mirrored;         /* the journal's head as it was sent last */
-    uint64_t n_records;        /* sent */
-    struct dpb_page_news news; /* sent last, and the page */
-    struct dpb_status_page page;
-    int64_t page_told_ns, journal_told_ns, pinged_ns;
+    uint32_t number;
+    struct mirror *mirrors; /* by rank */
+    int64_t pages_told_ns, journals_told_ns, pinged_ns;
     int64_t heard_ns;                 /* by dpb_ran_ns */
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
     int64_t offset_error_ns;          /* half the way of the ping that offset_ns is of */
     int64_t missed_ns;                /* dpb_missed_ns when its loop came round last */
     int64_t woke_ns;                  /* from its last long stop; 0: the head has answered since */
-    bool same_clock, ended, over;
+    bool same_clock, over;
     bool head_ended;
     bool all_ended; /* the head makes the result, however long it takes */
     bool said;      /* by the head: why the job ends */
@@ -52,10 +57,11 @@ static int64_t head_time(const struct part *part, int64_t time_ns)
     return time_ns != 0 ? time_ns + part->offset_ns : 0;
 }
 
-static void tell_page(struct part *part, int64_t now_ns, bool anyway)
+static void tell_page(struct part *part, uint32_t rank, bool anyway)
 {
-    struct dpb_status_page *page = dpb_board_page(part->run.board, part->rank), copy;
-    struct dpb_process *process = &part->run.processes[part->rank];
+    struct dpb_status_page *page = dpb_board_page(part->run.board, rank), copy;
+    struct dpb_status_page *last = &part->mirrors[rank].page;
+    struct dpb_process *process = &part->run.processes[rank];
     struct {
         struct dpb_page_news news;
         struct dpb_status_page page;
@@ -71,39 +77,40 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     copy.since_ns = head_time(part, copy.since_ns);
     copy.clock.offset_ns = part->offset_ns;
     copy.clock.error_ns = part->same_clock || part->round_trip_ns != 0 ? part->offset_error_ns : -1;
-    dpb_stall_look_at(&part->run, part->rank, dpb_ran_ns());
+    dpb_stall_look_at(&part->run, rank, dpb_ran_ns());
     if (process->running)
         dpb_proc_read("", (int32_t)process->pid, &proc);
     said.news = (struct dpb_page_news){.silent_ns = dpb_ran_ns() - process->sign.sign_ns,
                                        .state = proc.state};
     said.page = copy;
-    bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
-                 copy.failed_ns != part->page.failed_ns || strcmp(copy.gpu, part->page.gpu) != 0;
-    part->page = copy;
+    bool whole = copy.n_warnings != last->n_warnings || copy.n_facts != last->n_facts ||
+                 copy.failed_ns != last->failed_ns || strcmp(copy.gpu, last->gpu) != 0;
+    *last = copy;
     size_t bytes = sizeof said.news +
                    (whole || anyway ? sizeof copy : offsetof(struct dpb_status_page, status));
-    dpb_channel_say(part->channel, DPB_CHANNEL_PAGE, part->rank, &said, bytes);
-    part->page_told_ns = now_ns;
+    dpb_channel_say(part->channel, DPB_CHANNEL_PAGE, rank, &said, bytes);
 }
 
-static void tell_piece(struct part *part, uint64_t offset, const void *bytes, size_t n)
+static void tell_piece(struct part *part, uint32_t rank, uint64_t offset, const void *bytes,
+                       size_t n)
 {
     uint8_t value[sizeof(struct dpb_journal_piece) + DPB_PART_PIECE_BYTES];
     const struct dpb_journal_piece piece = {offset};
     memcpy(value, &piece, sizeof piece);
     memcpy(value + sizeof piece, bytes, n);
-    dpb_channel_say(part->channel, DPB_CHANNEL_JOURNAL, part->rank, value, sizeof piece + n);
+    dpb_channel_say(part->channel, DPB_CHANNEL_JOURNAL, rank, value, sizeof piece + n);
 }
 
-/* Records [part->n_records, n), their times turned into the head's. */
-static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
+/* Records [mirror->n_records, n), their times turned into the head's. */
+static void tell_records(struct part *part, uint32_t rank, const uint8_t *journal, uint64_t n)
 {
     const struct dpb_journal_shape *shape = &part->run.job->shape;
+    struct mirror *mirror = &part->mirrors[rank];
     uint8_t piece[DPB_PART_PIECE_BYTES];
     uint64_t at_once = sizeof piece / shape->record_bytes;
-    while (part->n_records < n) {
-        uint64_t count = n - part->n_records < at_once ? n - part->n_records : at_once;
-        uint64_t offset = shape->head_bytes + part->n_records * shape->record_bytes;
+    while (mirror->n_records < n) {
+        uint64_t count = n - mirror->n_records < at_once ? n - mirror->n_records : at_once;
+        uint64_t offset = shape->head_bytes + mirror->n_records * shape->record_bytes;
         memcpy(piece, journal + offset, count * shape->record_bytes);
         for (uint64_t i = 0; i < count; i++) {
             int64_t time_ns;
@@ -112,49 +119,49 @@ static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
             time_ns = head_time(part, time_ns);
             memcpy(at, &time_ns, sizeof time_ns);
         }
-        tell_piece(part, offset, piece, count * shape->record_bytes);
-        part->n_records += count;
+        tell_piece(part, rank, offset, piece, count * shape->record_bytes);
+        mirror->n_records += count;
     }
 }
 
 /* Sends the written bytes of the journal from `end` on. */
-static void tell_written(struct part *part, size_t end)
+static void tell_written(struct part *part, uint32_t rank, size_t end)
 {
     size_t bytes, begin;
-    const uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes);
-    while (dpb_board_written(part->run.board, part->rank, end, &begin, &end))
+    const uint8_t *journal = dpb_board_journal(part->run.board, rank, &bytes);
+    while (dpb_board_written(part->run.board, rank, end, &begin, &end))
         for (size_t at = begin; at < end; at += DPB_PART_PIECE_BYTES)
-            tell_piece(part, at, journal + at,
+            tell_piece(part, rank, at, journal + at,
                        end - at < DPB_PART_PIECE_BYTES ? end - at : DPB_PART_PIECE_BYTES);
 }
 
 /* The records first: the head of the journal counts them. */
-static void tell_journal(struct part *part, int64_t now_ns)
+static void tell_journal(struct part *part, uint32_t rank)
 {
     enum { BLOCK = 4096 };
     const struct dpb_journal_shape *shape = &part->run.job->shape;
-    part->journal_told_ns = now_ns;
+    struct mirror *mirror = &part->mirrors[rank];
     size_t bytes;
-    uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes), block[BLOCK];
+    uint8_t *journal = dpb_board_journal(part->run.board, rank, &bytes), block[BLOCK];
     bytes -= shape->tail_bytes;
-    if (part->ended && shape->record_bytes == 0)
-        tell_written(part, 0);
-    else if (part->ended && shape->tail_bytes > 0)
-        tell_written(part, bytes);
+    if (mirror->ended && shape->record_bytes == 0)
+        tell_written(part, rank, 0);
+    else if (mirror->ended && shape->tail_bytes > 0)
+        tell_written(part, rank, bytes);
     if (shape->record_bytes == 0)
         return;
     uint64_t n = __atomic_load_n((uint64_t *)(void *)(journal + shape->count_at), __ATOMIC_ACQUIRE);
     uint64_t capacity = (bytes - shape->head_bytes) / shape->record_bytes;
-    tell_records(part, journal, n < capacity ? n : capacity);
+    tell_records(part, rank, journal, n < capacity ? n : capacity);
     for (size_t at = 0; at < shape->head_bytes; at += BLOCK) {
         size_t length = shape->head_bytes - at < BLOCK ? shape->head_bytes - at : BLOCK;
         memcpy(block, journal + at, length);
         if (at <= shape->count_at && shape->count_at < at + length)
-            memcpy(block + shape->count_at - at, &part->n_records, sizeof part->n_records);
-        if (memcmp(block, part->mirrored + at, length) == 0)
+            memcpy(block + shape->count_at - at, &mirror->n_records, sizeof mirror->n_records);
+        if (memcmp(block, mirror->head + at, length) == 0)
             continue;
-        memcpy(part->mirrored + at, block, length);
-        tell_piece(part, at, block, length);
+        memcpy(mirror->head + at, block, length);
+        tell_piece(part, rank, at, block, length);
     }
 }
 
@@ -162,18 +169,18 @@ static void tell_ping(struct part *part, int64_t now_ns)
 {
     const struct dpb_ping ping = {.sent_ns = now_ns};
     part->pinged_ns = now_ns;
-    dpb_channel_say(part->channel, DPB_CHANNEL_PING, part->rank, &ping, sizeof ping);
+    dpb_channel_say(part->channel, DPB_CHANNEL_PING, part->number, &ping, sizeof ping);
 }
 
-static void tell_end(struct part *part)
+static void tell_end(struct part *part, uint32_t rank)
 {
-    const struct dpb_process *process = &part->run.processes[part->rank];
+    const struct dpb_process *process = &part->run.processes[rank];
     const struct dpb_ended_news news = {.wait_status = process->wait_status,
                                         .ended_ns = head_time(part, process->ended_ns)};
-    int64_t now_ns = dpb_now_ns();
-    tell_page(part, now_ns, true);
-    tell_journal(part, now_ns);
-    dpb_channel_say(part->channel, DPB_CHANNEL_ENDED, part->rank, &news, sizeof news);
+    part->mirrors[rank].ended = true;
+    tell_page(part, rank, true);
+    tell_journal(part, rank);
+    dpb_channel_say(part->channel, DPB_CHANNEL_ENDED, rank, &news, sizeof news);
 }
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -193,7 +200,7 @@ static void on_page(struct part *part, const struct dpb_frame *frame, const uint
 {
     enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
     uint32_t rank = frame->peer;
-    if (rank >= part->run.n_ranks || rank == part->rank ||
+    if (rank >= part->run.n_ranks || part->mirrors[rank].head ||
         frame->value_bytes != sizeof(struct dpb_page_news) + SHORT)
         return;
     struct dpb_status_page *page = dpb_board_page(part->run.board, rank);
@@ -236,7 +243,8 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
         on_page(part, frame, value);
         break;
     case DPB_CHANNEL_KILL:
-        dpb_job_kill(run, part->rank);
+        if (frame->peer < run->n_ranks)
+            dpb_job_kill(run, frame->peer);
         break;
     case DPB_CHANNEL_END_JOB:
         dpb_board_end_job(run->board);
@@ -262,10 +270,10 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
     }
 }
 
-/* With a silent head, rank 1's part gives up first and says so. */
+/* With a silent head, part 1 gives up first and says so. */
 static int64_t patience_ns(const struct part *part)
 {
-    return part->run.job->timeout_ns + (part->rank == 1 ? 1 : 2) * DPB_PART_SILENCE_NS;
+    return part->run.job->timeout_ns + (part->number == 1 ? 1 : 2) * DPB_PART_SILENCE_NS;
 }
 
 static void hear(struct part *part)
@@ -300,7 +308,7 @@ static void take_signals(struct part *part)
         int32_t said = number;
         if (!dpb_signals_interrupts(&part->run.signals, number))
             continue;
-        dpb_channel_say(part->channel, DPB_CHANNEL_INTERRUPT, part->rank, &said, sizeof said);
+        dpb_channel_say(part->channel, DPB_CHANNEL_INTERRUPT, part->number, &said, sizeof said);
         if (++part->n_signals == 2)
             part->give_up = dpb_deadline_in(FORCED_NS);
     }
@@ -317,25 +325,38 @@ static void look_for_starter(struct part *part)
     part->exit_code = dpb_status_exit_code(DPB_PEER);
 }
 
+/* Whether a rank has ended; it is reaped. */
+static bool reap(struct part *part, uint32_t rank)
+{
+    if (!dpb_job_reap(&part->run, rank))
+        return false;
+    part->run.processes[rank].running = false;
+    part->run.n_running--;
+    return true;
+}
+
 static void look(struct part *part)
 {
-    struct dpb_process *process = &part->run.processes[part->rank];
-    int64_t now_ns = dpb_now_ns();
-    if (dpb_job_reap(&part->run, part->rank)) {
-        process->running = false;
-        part->run.n_running--;
-        part->ended = true;
-        tell_end(part);
-    }
+    const int64_t now_ns = dpb_now_ns();
+    const bool pages = now_ns - part->pages_told_ns >= DPB_PART_PAGE_NS,
+               journals = now_ns - part->journals_told_ns >= DPB_PART_JOURNAL_NS;
     if (now_ns - part->pinged_ns >=
         DPB_PART_PING_NS) /* also while the others run on, or are concluded */
         tell_ping(part, now_ns);
-    if (part->ended)
-        return;
-    if (now_ns - part->page_told_ns >= DPB_PART_PAGE_NS)
-        tell_page(part, now_ns, false);
-    if (now_ns - part->journal_told_ns >= DPB_PART_JOURNAL_NS)
-        tell_journal(part, now_ns);
+    for (uint32_t rank = 0; rank < part->run.n_ranks; rank++) {
+        if (!part->mirrors[rank].head || part->mirrors[rank].ended)
+            continue;
+        if (reap(part, rank) || !part->run.processes[rank].running) {
+            tell_end(part, rank);
+            continue;
+        }
+        if (pages)
+            tell_page(part, rank, false);
+        if (journals)
+            tell_journal(part, rank);
+    }
+    part->pages_told_ns = pages ? now_ns : part->pages_told_ns;
+    part->journals_told_ns = journals ? now_ns : part->journals_told_ns;
 }
 
 static void note_own_stop(struct part *part)
@@ -376,10 +397,11 @@ static void watch(struct part *part)
         say_lost(part);
     dpb_job_kill_all(&part->run);
     /* A rank that the system does not let die is left behind: the head has reported it. */
-    while (part->run.processes[part->rank].running && !dpb_deadline_passed(part->run.give_up)) {
-        if (dpb_job_reap(&part->run, part->rank))
-            part->run.processes[part->rank].running = false;
-        else
+    while (part->run.n_running > 0 && !dpb_deadline_passed(part->run.give_up)) {
+        bool reaped = false;
+        for (uint32_t rank = 0; rank < part->run.n_ranks; rank++)
+            reaped = reap(part, rank) || reaped;
+        if (!reaped)
             poll(NULL, 0, 2);
     }
 }
@@ -388,9 +410,9 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
 {
     struct dpb_job_run *run = &part->run;
     const struct dpb_party *party = job->party;
-    part->rank = party->rank;
+    part->number = party->part;
     part->channel = &job->party->channels[0];
-    part->same_clock = party->machines[0] == party->machines[party->rank];
+    part->same_clock = party->machines[0] == party->machines[dpb_party_first(party, party->part)];
     part->heard_ns = dpb_ran_ns();
     part->missed_ns = party->missed_ns; /* it may have been stopped since */
     run->job = job;
@@ -398,14 +420,20 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     run->signal_fd = -1;
     run->kill_at = dpb_deadline_in(-1);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
-    part->mirrored = calloc(1, job->shape.head_bytes + 1);
-    DPB_TRY(dpb_allocated(run->processes && part->mirrored));
+    part->mirrors = calloc(run->n_ranks, sizeof *part->mirrors);
+    DPB_TRY(dpb_allocated(run->processes && part->mirrors));
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        if (!dpb_party_owns(party, rank))
+            continue;
+        part->mirrors[rank].head = calloc(1, job->shape.head_bytes + 1);
+        DPB_TRY(dpb_allocated(part->mirrors[rank].head));
+    }
     DPB_TRY(dpb_job_take_signals(run));
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     tell_ping(part, dpb_now_ns());
-    return dpb_job_greet_rank(run);
+    return dpb_job_start_ranks(run);
 }
 
 dpb_status dpb_part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
@@ -422,7 +450,9 @@ dpb_status dpb_part_launch(const struct dpb_job *job, struct dpb_job_outcome *ou
     dpb_job_release_signals(&part->run);
     dpb_board_destroy(part->run.board);
     free(part->run.processes);
-    free(part->mirrored);
+    for (uint32_t rank = 0; part->mirrors && rank < part->run.n_ranks; rank++)
+        free(part->mirrors[rank].head);
+    free(part->mirrors);
     free(part);
     return status;
 }

@@ -28,10 +28,9 @@
 
 enum { PARTY_TICK_MS = 50 }; /* between looks for the end of a wait */
 
-/* DPB_CHANNEL_VERDICT. */
+/* DPB_CHANNEL_VERDICT; where the job begins, the seats of the part's ranks follow. */
 struct verdict {
     int32_t exit_code; /* not 0: the job does not begin */
-    struct dpb_seat place;
     uint8_t secret[DPB_SECRET_BYTES];
 };
 
@@ -91,14 +90,22 @@ void dpb_party_complain(void)
 
 void dpb_party_speak(const struct dpb_party *party)
 {
-    if (party->rank == 1)
+    if (party->part == 1)
         speak();
+}
+
+uint32_t dpb_party_first(const struct dpb_party *party, uint32_t part)
+{
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++)
+        if (party->parts[rank] == part)
+            return rank;
+    return part;
 }
 
 static void destroy(struct dpb_party *party)
 {
     dpb_keeper_stop(&party->keeper);
-    for (uint32_t i = 0; party->channels && i < party->n_ranks; i++) {
+    for (uint32_t i = 0; party->channels && i < party->n_parts; i++) {
         dpb_channel_close(&party->channels[i]);
         if (party->channels[i].lost_fd >= 0)
             close(party->channels[i].lost_fd);
@@ -106,13 +113,13 @@ static void destroy(struct dpb_party *party)
     for (uint32_t i = 0; party->store_fds && i < party->n_ranks; i++)
         if (party->store_fds[i] >= 0)
             close(party->store_fds[i]);
-    if (party->store_fd >= 0)
-        close(party->store_fd);
     if (party->pmix_fd >= 0)
         close(party->pmix_fd);
     free(party->channels);
     free(party->store_fds);
     free(party->launcher_pids);
+    free(party->seats);
+    free(party->parts);
     free(party->machines);
     free(party->hosts);
     free(party);
@@ -181,7 +188,7 @@ static dpb_status look(struct dpb_party *party)
     if (!dpb_party_deserted(party))
         return DPB_OK;
     return dpb_fail(DPB_PEER, "the process of %s that started rank %u (pid %d) has ended",
-                    party->launcher, party->rank, (int)party->starter);
+                    party->launcher, party->part, (int)party->starter);
 }
 
 /* A deadline has passed. A part that was itself stopped must not name another: the head, or rank
@@ -194,7 +201,8 @@ static dpb_status missed(struct dpb_party *party, const char *format, ...)
     DPB_TRY(look(party));
     if (party->slept_ns > 0 ||
         (party->continued_ns != 0 && dpb_now_ns() - party->continued_ns < LATELY_NS)) {
-        dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped while it waited", party->rank);
+        dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped while it waited",
+                dpb_party_first(party, party->part));
         return DPB_TIMEOUT;
     }
     va_start(list, format);
@@ -205,19 +213,19 @@ static dpb_status missed(struct dpb_party *party, const char *format, ...)
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-/* With `address`, rank 0's, it joins by PMIx; without, it waits for its job. */
+/* It joins by PMIx, with rank 0's `address`. */
 static dpb_status start_rank(struct dpb_party *party, const char *address)
 {
     struct dpb_join join = {.magic = DPB_JOIN_MAGIC,
                             .launcher_pid = (int32_t)getpid(),
                             .timeout_ns = party->timeout_ns};
     struct dpb_spawn spawn = {.network = -1,
-                              .environment = dpb_spawn_environment(NULL, address != NULL),
+                              .environment = dpb_spawn_environment(NULL, true),
                               .timeout_ns = party->timeout_ns,
-                              .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
-    snprintf(join.address, sizeof join.address, "%s", address ? address : "");
+                              .hello = {.rank = party->part, .launcher_pid = join.launcher_pid}};
+    snprintf(join.address, sizeof join.address, "%s", address);
     dpb_status status = dpb_allocated(spawn.environment);
-    DPB_THEN(status, dpb_spawn_join(&spawn, address ? &join : NULL, &party->pid, &party->socket));
+    DPB_THEN(status, dpb_spawn_join(&spawn, &join, &party->pid, &party->socket));
     free(spawn.environment);
     explicit_bzero(&join, sizeof join);
     return status == DPB_TIMEOUT ? DPB_OK : status; /* the child is there: read_rank waits for it */
@@ -236,7 +244,7 @@ static dpb_status has_not_joined(struct dpb_party *party)
 {
     struct dpb_proc proc = {0};
     dpb_proc_read("", (int32_t)party->pid, &proc);
-    return missed(party, "rank %u (pid %d) has not joined the job within %.1f s%s", party->rank,
+    return missed(party, "rank %u (pid %d) has not joined the job within %.1f s%s", party->part,
                   (int)party->pid, (double)party->timeout_ns * 1e-9,
                   dpb_proc_is_stopped(&proc) ? ": it is stopped (SIGSTOP)"
                                              : "; if it is only slow, set a larger run.timeout_s");
@@ -245,7 +253,7 @@ static dpb_status has_not_joined(struct dpb_party *party)
 /* The deadline of a wait that begins now. */
 static struct dpb_deadline deadline_of(const struct dpb_party *party)
 {
-    uint32_t turn = party->rank < 2 ? party->rank : 2;
+    uint32_t turn = party->part < 2 ? party->part : 2;
     return dpb_deadline_in(party->timeout_ns + turn * TURN_NS);
 }
 
@@ -258,11 +266,11 @@ static dpb_status has_ended(const struct dpb_party *party)
         if (waitid(P_PID, (id_t)party->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
             break;
     if (info.si_pid == 0 || info.si_code == CLD_EXITED)
-        return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->rank);
+        return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->part);
     speak();
     return dpb_fail(DPB_FAILED,
                     "rank %u (pid %d) was killed by signal %d (%s) while it joined the job",
-                    party->rank, (int)party->pid, info.si_status, strsignal(info.si_status));
+                    party->part, (int)party->pid, info.si_status, strsignal(info.si_status));
 }
 
 /* All of it, or the reason why not. */
@@ -291,18 +299,27 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n,
     return DPB_OK;
 }
 
-static dpb_status make_room(struct dpb_party *party, uint32_t n_ranks)
+static dpb_status make_room(struct dpb_party *party, uint32_t n_parts, uint32_t n_workers,
+                            uint32_t n_ranks)
 {
     party->hosts = calloc(n_ranks, sizeof *party->hosts);
+    party->parts = calloc(n_ranks, sizeof *party->parts);
     party->machines = calloc(n_ranks, sizeof *party->machines);
-    party->launcher_pids = calloc(n_ranks, sizeof *party->launcher_pids);
-    party->channels = calloc(n_ranks, sizeof *party->channels);
+    party->seats = calloc(n_ranks, sizeof *party->seats);
+    party->launcher_pids = calloc(n_parts, sizeof *party->launcher_pids);
+    party->channels = calloc(n_parts, sizeof *party->channels);
     party->store_fds = calloc(n_ranks, sizeof *party->store_fds);
-    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids &&
-                          party->channels && party->store_fds));
-    party->n_ranks = n_ranks; /* 0 until then: no channel is to be closed */
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
-        party->channels[rank].fd = party->channels[rank].lost_fd = party->store_fds[rank] = -1;
+    DPB_TRY(dpb_allocated(party->hosts && party->parts && party->machines && party->seats &&
+                          party->launcher_pids && party->channels && party->store_fds));
+    party->n_parts = n_parts; /* 0 until then: no channel is to be closed */
+    party->n_ranks = n_ranks;
+    for (uint32_t part = 0; part < n_parts; part++)
+        party->channels[part].fd = party->channels[part].lost_fd = -1;
+    for (uint32_t rank = 0; rank < n_ranks; rank++) {
+        party->store_fds[rank] = -1;
+        party->parts[rank] =
+            rank < n_workers ? rank / (n_workers / n_parts) : (rank - n_workers) % n_parts;
+    }
     return DPB_OK;
 }
 
@@ -315,7 +332,7 @@ static dpb_status hear_rank(struct dpb_party *party, struct dpb_deadline deadlin
     answer->text[sizeof answer->text - 1] = '\0';
     if (answer->magic != DPB_JOIN_MAGIC)
         return dpb_fail(DPB_FAILED, "rank %u has joined by another version of dpbench",
-                        party->rank);
+                        party->part);
     if (answer->status == DPB_TIMEOUT) /* of rank 0 */
         dpb_party_speak(party);
     if (answer->status != DPB_OK)
@@ -323,10 +340,10 @@ static dpb_status hear_rank(struct dpb_party *party, struct dpb_deadline deadlin
     if (answer->n_ranks > DPB_JOB_RANKS)
         return dpb_fail(DPB_USAGE, "%s started %u processes; a job has at most %d", party->launcher,
                         answer->n_ranks, DPB_JOB_RANKS);
-    if (answer->rank != party->rank || answer->n_ranks == 0)
+    if (answer->rank != party->part || answer->n_ranks == 0)
         return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
-                        party->launcher, answer->rank, answer->n_ranks, party->rank);
-    DPB_TRY(make_room(party, answer->n_ranks));
+                        party->launcher, answer->rank, answer->n_ranks, party->part);
+    DPB_TRY(make_room(party, answer->n_ranks, answer->n_ranks, answer->n_ranks));
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline);
 }
 
@@ -342,59 +359,93 @@ static void find_machines(struct dpb_party *party)
     }
 }
 
-/* Tries until it is there. */
+/* As a part, or as the rank that will have the connection. Tries until it is there. */
 static dpb_status connect_as(struct dpb_party *party, const char *address,
-                             dpb_channel_purpose purpose, struct dpb_deadline deadline, int *fd)
+                             dpb_channel_purpose purpose, uint32_t number,
+                             struct dpb_deadline deadline, int *fd)
 {
+    const uint32_t own = dpb_party_first(party, party->part);
     /* Without PMIx machines are known only afterwards, and the address says all. */
-    const bool same_host =
-        party->n_machines > 0 && party->machines[party->rank] == party->machines[0];
+    const bool same_host = party->n_machines > 0 && party->machines[own] == party->machines[0];
     char why[DPB_CHANNEL_WHY_BYTES];
     for (;;) {
         dpb_status status =
-            dpb_channel_connect(address, same_host, party->rank, purpose, deadline, fd, why);
+            dpb_channel_connect(address, same_host, number, purpose, deadline, fd, why);
         if (status != DPB_PEER)
             return status;
         begin_looks(party); /* a try may take long */
         DPB_TRY(look(party));
         if (dpb_deadline_passed(deadline)) {
             dpb_party_speak(party);
-            return missed(party, "rank %u cannot reach rank 0's launcher (%s): %s", party->rank,
+            return missed(party, "rank %u cannot reach rank 0's launcher (%s): %s", own,
                           party->hosts[0], why);
         }
         poll(NULL, 0, PARTY_TICK_MS);
     }
 }
 
-static dpb_status connect_to_head(struct dpb_party *party, const char *address,
-                                  struct dpb_deadline deadline)
+static dpb_status connect_part(struct dpb_party *party, const char *address,
+                               struct dpb_deadline deadline)
 {
-    DPB_TRY(connect_as(party, address, DPB_CHANNEL_PART, deadline, &party->channels[0].fd));
-    return connect_as(party, address, DPB_CHANNEL_STORE, deadline, &party->store_fd);
+    return connect_as(party, address, DPB_CHANNEL_PART, party->part, deadline,
+                      &party->channels[0].fd);
 }
 
-/* Where a connection belongs; NULL: none is expected of this rank and purpose. */
+static dpb_status connect_stores(struct dpb_party *party, const char *address,
+                                 struct dpb_deadline deadline)
+{
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++)
+        if (party->parts[rank] == party->part)
+            DPB_TRY(connect_as(party, address, DPB_CHANNEL_STORE, rank, deadline,
+                               &party->store_fds[rank]));
+    return DPB_OK;
+}
+
+/* Where a connection belongs; NULL: none is expected of this part, or rank, and purpose. */
 static int *socket_of(struct dpb_party *party, const struct dpb_greeting *greeting)
 {
-    const uint32_t rank = greeting->dialler;
-    if (rank == 0 || rank >= party->n_ranks)
-        return NULL;
-    return greeting->purpose == DPB_CHANNEL_PART    ? &party->channels[rank].fd
-           : greeting->purpose == DPB_CHANNEL_STORE ? &party->store_fds[rank]
-                                                    : NULL;
+    const uint32_t number = greeting->dialler;
+    if (greeting->purpose == DPB_CHANNEL_PART && number > 0 && number < party->n_parts)
+        return &party->channels[number].fd;
+    const bool of_rank = greeting->purpose == DPB_CHANNEL_STORE && number < party->n_ranks &&
+                         party->parts[number] != 0;
+    return of_rank ? &party->store_fds[number] : NULL;
 }
 
-/* The head: until both connections of every other part are there. */
-static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
-                             struct dpb_deadline deadline)
+/* How many connections of these purposes are expected, and how many are not there. The first such
+ * rank, or first rank of a part, is *missing. */
+static uint32_t count_missing(const struct dpb_party *party, unsigned purposes,
+                              uint32_t *n_expected, uint32_t *missing)
 {
-    const uint32_t n_expected = 2 * (party->n_ranks - 1);
+    uint32_t n = 0;
+    *n_expected = 0;
+    *missing = UINT32_MAX;
+    for (uint32_t part = 1; (purposes & DPB_CHANNEL_PART) && part < party->n_parts; part++) {
+        ++*n_expected;
+        if (party->channels[part].fd < 0 && n++ == 0)
+            *missing = dpb_party_first(party, part);
+    }
+    for (uint32_t rank = 0; (purposes & DPB_CHANNEL_STORE) && rank < party->n_ranks; rank++) {
+        *n_expected += party->parts[rank] != 0;
+        if (party->parts[rank] == 0 || party->store_fds[rank] >= 0)
+            continue;
+        *missing = rank < *missing ? rank : *missing;
+        n++;
+    }
+    return n;
+}
+
+/* The head: until the connections of these purposes are there, a part's or its ranks'. */
+static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
+                             unsigned purposes, struct dpb_deadline deadline)
+{
+    uint32_t n_expected, missing, n_missing = count_missing(party, purposes, &n_expected, &missing);
     struct dpb_door door = {.listener = listener, .circle = circle};
     DPB_TRY(dpb_door_open(&door, n_expected));
     dpb_files_allow(door.n_visitors);
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
     dpb_status status = dpb_allocated(fds);
-    for (uint32_t n = 0; status == DPB_OK && n < n_expected && !dpb_deadline_passed(deadline);) {
+    while (status == DPB_OK && n_missing > 0 && !dpb_deadline_passed(deadline)) {
         struct dpb_meeting came = {.fd = -1};
         if (poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS) < 0 && errno == EINVAL)
             status = dpb_fail(DPB_FAILED, "cannot wait for %u connections: %s", n_expected,
@@ -410,31 +461,28 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
         if (*place >= 0) /* it dialled again: it has given the one before up */
             close(*place);
         else
-            n++;
+            n_missing -= (purposes & came.greeting.purpose) != 0;
         dpb_channel_tune(came.fd);
         *place = came.fd;
     }
     free(fds);
     dpb_door_close(&door);
-    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
-        if (party->channels[rank].fd < 0 || party->store_fds[rank] < 0) {
-            const bool known = party->hosts[rank][0] != '\0';
-            return missed(
-                party,
-                "rank %u%s%s%s has not connected to rank 0's launcher within %.1f s: it is "
-                "stopped, "
-                "has not been started by dpbench, or a firewall holds its connections back",
-                rank, known ? " (" : "", party->hosts[rank], known ? ")" : "",
-                (double)party->timeout_ns * 1e-9);
-        }
-    return status;
+    if (status != DPB_OK || count_missing(party, purposes, &n_expected, &missing) == 0)
+        return status;
+    const bool known = party->hosts[missing][0] != '\0';
+    return missed(party,
+                  "rank %u%s%s%s has not connected to rank 0's launcher within %.1f s: it is "
+                  "stopped, has not been started by dpbench, or a firewall holds its connections "
+                  "back",
+                  missing, known ? " (" : "", party->hosts[missing], known ? ")" : "",
+                  (double)party->timeout_ns * 1e-9);
 }
 
 void dpb_party_refuse(struct dpb_party *party, dpb_status status)
 {
     const struct verdict verdict = {.exit_code = dpb_status_exit_code(status)};
-    for (uint32_t rank = 1; party->channels && rank < party->n_ranks; rank++)
-        dpb_channel_say(&party->channels[rank], DPB_CHANNEL_VERDICT, rank, &verdict,
+    for (uint32_t part = 1; party->channels && part < party->n_parts; part++)
+        dpb_channel_say(&party->channels[part], DPB_CHANNEL_VERDICT, part, &verdict,
                         sizeof verdict);
 }
 
@@ -443,8 +491,8 @@ void dpb_party_refuse(struct dpb_party *party, dpb_status status)
 static void finish_links(struct dpb_party *party)
 {
     const struct dpb_deadline deadline = dpb_deadline_in(LEAVE_NS);
-    for (uint32_t rank = 1; party->channels && rank < party->n_ranks; rank++) {
-        struct dpb_channel *channel = &party->channels[rank];
+    for (uint32_t part = 1; party->channels && part < party->n_parts; part++) {
+        struct dpb_channel *channel = &party->channels[part];
         bool open = channel->fd >= 0, said = false;
         while (open && !dpb_deadline_passed(deadline)) {
             struct dpb_frame frame;
@@ -467,7 +515,7 @@ static void finish_links(struct dpb_party *party)
 
 /* What a part says of itself; `machine` is the same in processes that may share memory. */
 struct card {
-    uint32_t n_ranks;
+    uint32_t n_parts, n_ranks;
     uint8_t machine[DPB_MAC_BYTES];
     char host[DPB_HOST_BYTES];
 };
@@ -478,7 +526,7 @@ static void make_card(const struct dpb_party *party, struct card *card)
 {
     static const uint8_t label[DPB_SECRET_BYTES] = "dpbench: a machine";
     char text[256] = "", network[128] = "";
-    *card = (struct card){.n_ranks = party->n_ranks};
+    *card = (struct card){.n_parts = party->n_parts, .n_ranks = party->n_ranks};
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file && !fgets(text, sizeof text / 2, file))
         text[0] = '\0';
@@ -516,11 +564,12 @@ static dpb_status await_frame(struct dpb_party *party, struct dpb_channel *chann
 static void name_hosts(struct dpb_party *party, const struct card *cards)
 {
     for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
-        const struct card *own = &cards[rank];
+        const struct card *own = &cards[party->parts[rank]], *other = cards;
         bool taken = false;
         uint32_t first = 0;
-        for (; memcmp(cards[first].machine, own->machine, sizeof own->machine) != 0; first++)
-            taken = taken || strcmp(cards[first].host, own->host) == 0;
+        for (; memcmp(other->machine, own->machine, sizeof own->machine) != 0;
+             other = &cards[party->parts[++first]])
+            taken = taken || strcmp(other->host, own->host) == 0;
         if (first < rank)
             memcpy(party->hosts[rank], party->hosts[first], DPB_HOST_BYTES);
         else if (taken)
@@ -530,17 +579,29 @@ static void name_hosts(struct dpb_party *party, const struct card *cards)
     }
 }
 
+static dpb_status differ_in_size(const struct dpb_party *party, uint32_t rank,
+                                 const struct card *card)
+{
+    const bool in_ranks = card->n_ranks != party->n_ranks;
+    return dpb_fail(DPB_USAGE,
+                    "the ranks differ in the size of the job: rank 0 was told of %u %s, rank %u "
+                    "(%s) of %u",
+                    in_ranks ? party->n_ranks : party->n_parts, in_ranks ? "ranks" : "machines",
+                    rank, card->host, in_ranks ? card->n_ranks : card->n_parts);
+}
+
 static dpb_status gather_hosts(struct dpb_party *party, struct dpb_deadline deadline)
 {
-    struct card *cards = calloc(party->n_ranks, sizeof *cards);
+    struct card *cards = calloc(party->n_parts, sizeof *cards);
     dpb_status status = dpb_allocated(cards);
     if (status == DPB_OK)
         make_card(party, &cards[0]);
-    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++) {
+    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++) {
+        const uint32_t rank = dpb_party_first(party, part);
         struct dpb_frame frame;
         const void *value;
         int found = 0;
-        status = await_frame(party, &party->channels[rank], DPB_CHANNEL_HOST, deadline, &frame,
+        status = await_frame(party, &party->channels[part], DPB_CHANNEL_HOST, deadline, &frame,
                              &value, &found);
         if (status == DPB_OK && (found <= 0 || frame.value_bytes != sizeof *cards))
             status = found == 0
@@ -549,18 +610,16 @@ static dpb_status gather_hosts(struct dpb_party *party, struct dpb_deadline dead
                          : dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", rank);
         if (status != DPB_OK)
             break;
-        memcpy(&cards[rank], value, sizeof *cards);
-        cards[rank].host[DPB_HOST_BYTES - 1] = '\0';
-        if (cards[rank].n_ranks != party->n_ranks)
-            status = dpb_fail(DPB_USAGE,
-                              "the ranks differ in the size of the job: rank 0 was told "
-                              "of %u ranks, rank %u (%s) of %u",
-                              party->n_ranks, rank, cards[rank].host, cards[rank].n_ranks);
+        struct card *card = &cards[part];
+        memcpy(card, value, sizeof *card);
+        card->host[DPB_HOST_BYTES - 1] = '\0';
+        if (card->n_ranks != party->n_ranks || card->n_parts != party->n_parts)
+            status = differ_in_size(party, rank, card);
     }
     if (status == DPB_OK)
         name_hosts(party, cards);
-    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
-        dpb_channel_say(&party->channels[rank], DPB_CHANNEL_HOST, rank, party->hosts,
+    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++)
+        dpb_channel_say(&party->channels[part], DPB_CHANNEL_HOST, part, party->hosts,
                         party->n_ranks * sizeof *party->hosts);
     free(cards);
     return status;
@@ -574,7 +633,7 @@ static dpb_status exchange_host(struct dpb_party *party, struct dpb_deadline dea
     struct card card;
     int found = 0;
     make_card(party, &card);
-    dpb_channel_say(channel, DPB_CHANNEL_HOST, party->rank, &card, sizeof card);
+    dpb_channel_say(channel, DPB_CHANNEL_HOST, party->part, &card, sizeof card);
     deadline.at_ns += party->timeout_ns; /* the head waits for the others first */
     DPB_TRY(await_frame(party, channel, DPB_CHANNEL_HOST, deadline, &frame, &value, &found));
     if (found > 0 && frame.value_bytes == party->n_ranks * sizeof *party->hosts) {
@@ -604,8 +663,11 @@ static dpb_status join_by_pmix(struct dpb_party *party)
     DPB_THEN(status, hear_rank(party, deadline, &answer));
     if (status == DPB_OK) {
         find_machines(party);
-        status = head ? accept_all(party, listener, &circle, deadline)
-                      : connect_to_head(party, answer.text, deadline);
+        status = head ? accept_all(party, listener, &circle, DPB_CHANNEL_PART | DPB_CHANNEL_STORE,
+                                   deadline)
+                      : connect_part(party, answer.text, deadline);
+        if (!head)
+            DPB_THEN(status, connect_stores(party, answer.text, deadline));
     }
     if (listener >= 0)
         close(listener);
@@ -615,7 +677,7 @@ static dpb_status join_by_pmix(struct dpb_party *party)
     return status;
 }
 
-/* By rank 0's address alone; then all tell each other where they are. */
+/* By rank 0's address alone. First all tell each other where they are, and of what job. */
 static dpb_status join_by_environment(struct dpb_party *party,
                                       const struct dpb_environment *environment)
 {
@@ -623,21 +685,22 @@ static dpb_status join_by_environment(struct dpb_party *party,
     struct dpb_circle circle;
     const bool head = dpb_party_is_head(party);
     const struct dpb_deadline deadline = deadline_of(party);
-    DPB_TRY(make_room(party, environment->n_ranks));
+    const char *address = environment->address;
+    DPB_TRY(make_room(party, environment->n_parts, environment->n_workers, environment->n_ranks));
     snprintf(party->hosts[0], sizeof party->hosts[0], "%.*s", DPB_HOST_BYTES - 1,
              environment->master);
-    dpb_status status =
-        head ? dpb_channel_listen_at(environment->address, &listener, &circle) : DPB_OK;
-    DPB_THEN(status, head ? accept_all(party, listener, &circle, deadline)
-                          : connect_to_head(party, environment->address, deadline));
+    dpb_status status = head ? dpb_channel_listen_at(address, &listener, &circle) : DPB_OK;
+    DPB_THEN(status, head ? accept_all(party, listener, &circle, DPB_CHANNEL_PART, deadline)
+                          : connect_part(party, address, deadline));
+    DPB_THEN(status, head ? gather_hosts(party, deadline) : exchange_host(party, deadline));
+    DPB_THEN(status, head ? accept_all(party, listener, &circle, DPB_CHANNEL_STORE, deadline)
+                          : connect_stores(party, address, deadline));
     if (listener >= 0)
         close(listener);
     explicit_bzero(&circle, sizeof circle);
-    DPB_THEN(status, head ? gather_hosts(party, deadline) : exchange_host(party, deadline));
-    if (status != DPB_OK)
-        return status;
-    find_machines(party);
-    return start_rank(party, NULL);
+    if (status == DPB_OK)
+        find_machines(party);
+    return status;
 }
 
 dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *environment,
@@ -645,14 +708,13 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
 {
     const bool by_pmix = dpb_pmix_is_here();
     *party = NULL;
-    if (!by_pmix && environment->n_ranks < 2)
+    if (!by_pmix && environment->n_parts < 2)
         return DPB_OK;
     struct dpb_party *made = calloc(1, sizeof *made);
     DPB_TRY(dpb_allocated(made));
-    *made = (struct dpb_party){.rank = by_pmix ? dpb_pmix_rank() : environment->rank,
+    *made = (struct dpb_party){.part = by_pmix ? dpb_pmix_rank() : environment->part,
                                .launcher = by_pmix ? dpb_pmix_launcher() : DPB_ENVIRONMENT_LAUNCHER,
                                .socket = -1,
-                               .store_fd = -1,
                                .pmix_fd = -1,
                                .timeout_ns = timeout_ns + DPB_PARTY_START_NS};
     begin_looks(made);
@@ -675,7 +737,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
 /* Without another part, the death of this part can end no other before its time. */
 dpb_status dpb_party_keep(struct dpb_party *party)
 {
-    if (party->pmix_fd < 0 || party->n_ranks == 1)
+    if (party->pmix_fd < 0 || party->n_parts == 1)
         return DPB_OK;
     int channel_fd = party->channels[dpb_party_is_head(party) ? 1 : 0].fd;
     return dpb_keeper_start(party->pmix_fd, channel_fd, &party->keeper);
@@ -692,8 +754,8 @@ void dpb_party_leave(struct dpb_party *party, int exit_code)
     signal(SIGTERM, SIG_IGN);
     dismiss(party);
     if (dpb_party_is_head(party)) {
-        for (uint32_t rank = 1; rank < party->n_ranks; rank++)
-            dpb_channel_say(&party->channels[rank], DPB_CHANNEL_OVER, rank, &exit_code,
+        for (uint32_t part = 1; part < party->n_parts; part++)
+            dpb_channel_say(&party->channels[part], DPB_CHANNEL_OVER, part, &exit_code,
                             sizeof exit_code);
         finish_links(party);
     }
@@ -770,8 +832,9 @@ static dpb_status judge(const struct dpb_party *party, const struct reported *re
     char name[128], a[128], b[128];
     if (reports[0].report.status != DPB_OK)
         return (dpb_status)reports[0].report.status; /* has been said */
-    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
-        const struct reported *one = &reports[rank];
+    for (uint32_t part = 1; part < party->n_parts; part++) {
+        const uint32_t rank = dpb_party_first(party, part);
+        const struct reported *one = &reports[part];
         if (strcmp(one->report.version, reports[0].report.version) != 0)
             return dpb_fail(DPB_USAGE,
                             "the ranks differ in the version of dpbench: rank 0 (%s) has %s, rank "
@@ -791,15 +854,15 @@ static dpb_status judge(const struct dpb_party *party, const struct reported *re
 }
 
 /* Ranks of one machine that may use the same processors divide them among themselves. */
-static struct dpb_seat place_of(const struct dpb_party *party, const struct reported *reports,
-                                uint32_t n_workers, uint32_t self)
+static struct dpb_seat seat_of(const struct dpb_party *party, const struct reported *reports,
+                               uint32_t n_workers, uint32_t self)
 {
+    const struct report *own = &reports[party->parts[self]].report;
     struct dpb_seat place = {0};
     uint32_t servers_before = 0;
     for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
         if (party->machines[rank] != party->machines[self] ||
-            memcmp(reports[rank].report.affinity, reports[self].report.affinity, AFFINITY_BYTES) !=
-                0)
+            memcmp(reports[party->parts[rank]].report.affinity, own->affinity, AFFINITY_BYTES) != 0)
             continue;
         bool worker = rank < n_workers;
         if (rank < self && worker == (self < n_workers)) {
@@ -818,30 +881,60 @@ static struct dpb_seat place_of(const struct dpb_party *party, const struct repo
 static dpb_status collect(struct dpb_party *party, struct reported *reports)
 {
     const struct dpb_deadline deadline = deadline_of(party);
-    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+    for (uint32_t part = 1; part < party->n_parts; part++) {
+        const uint32_t rank = dpb_party_first(party, part);
         struct dpb_frame frame;
         const void *value;
         int found;
-        DPB_TRY(await_frame(party, &party->channels[rank], DPB_CHANNEL_REPORT, deadline, &frame,
+        DPB_TRY(await_frame(party, &party->channels[part], DPB_CHANNEL_REPORT, deadline, &frame,
                             &value, &found));
         if (found == 0)
             return missed(party,
                           "the launcher of rank %u (%s) has not read its configuration within "
                           "%.1f s: it is stopped, or set a larger run.timeout_s",
                           rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
-        if (found < 0 || !take_report(&reports[rank], value, frame.value_bytes))
+        if (found < 0 || !take_report(&reports[part], value, frame.value_bytes))
             return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) has ended before the job began",
                             rank, party->hosts[rank]);
-        party->launcher_pids[rank] = reports[rank].report.pid;
+        party->launcher_pids[part] = reports[part].report.pid;
     }
     return DPB_OK;
+}
+
+/* The seats of a part's ranks, in order; returns how many. `seats`: room for all. */
+static uint32_t seats_of(const struct dpb_party *party, uint32_t part, struct dpb_seat *seats)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++)
+        if (party->parts[rank] == part)
+            seats[n++] = party->seats[rank];
+    return n;
+}
+
+/* To part `part`; `said` has room for a verdict and the seats of all ranks. */
+static void say_verdict(struct dpb_party *party, uint32_t part, int exit_code, uint8_t *said)
+{
+    struct verdict verdict = {.exit_code = exit_code};
+    struct dpb_seat *seats = (struct dpb_seat *)(void *)(said + sizeof verdict);
+    memcpy(verdict.secret, party->secret, DPB_SECRET_BYTES);
+    memcpy(said, &verdict, sizeof verdict);
+    const uint32_t n = exit_code == 0 ? seats_of(party, part, seats) : 0;
+    dpb_channel_say(&party->channels[part], DPB_CHANNEL_VERDICT, part, said,
+                    sizeof verdict + n * sizeof *seats);
+    explicit_bzero(&verdict, sizeof verdict);
 }
 
 static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, const char *text,
                                 uint32_t n_workers, int *exit_code)
 {
-    struct reported *reports = calloc(party->n_ranks, sizeof *reports);
-    DPB_TRY(dpb_allocated(reports));
+    const size_t most = sizeof(struct verdict) + party->n_ranks * sizeof *party->seats;
+    struct reported *reports = calloc(party->n_parts, sizeof *reports);
+    uint8_t *said = calloc(1, most);
+    if (!reports || !said) {
+        free(reports);
+        free(said);
+        return dpb_allocated(NULL);
+    }
     make_report(status, &reports[0].report);
     reports[0].text = strdup(text);
     party->launcher_pids[0] = (int32_t)getpid();
@@ -850,20 +943,38 @@ static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, cons
     DPB_THEN(status, judge(party, reports));
     *exit_code = dpb_status_exit_code(status);
     dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
-    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
-        struct verdict verdict = {.exit_code = *exit_code};
-        memcpy(verdict.secret, party->secret, DPB_SECRET_BYTES);
-        if (status == DPB_OK)
-            verdict.place = place_of(party, reports, n_workers, rank);
-        if (rank == 0)
-            party->place = verdict.place;
-        else
-            dpb_channel_say(&party->channels[rank], DPB_CHANNEL_VERDICT, rank, &verdict,
-                            sizeof verdict);
-        free(reports[rank].text);
+    for (uint32_t rank = 0; status == DPB_OK && rank < party->n_ranks; rank++)
+        party->seats[rank] = seat_of(party, reports, n_workers, rank);
+    for (uint32_t part = 0; part < party->n_parts; part++) {
+        if (part > 0)
+            say_verdict(party, part, *exit_code, said);
+        free(reports[part].text);
     }
     free(reports);
+    explicit_bzero(said, most);
+    free(said);
     return status;
+}
+
+/* The head's verdict; false: it is none. */
+static bool take_verdict(struct dpb_party *party, const void *value, size_t bytes, int *exit_code)
+{
+    struct verdict verdict;
+    uint32_t n = 0;
+    if (bytes < sizeof verdict)
+        return false;
+    memcpy(&verdict, value, sizeof verdict);
+    const uint8_t *seats = (const uint8_t *)value + sizeof verdict;
+    for (uint32_t rank = 0; verdict.exit_code == 0 && rank < party->n_ranks; rank++)
+        if (party->parts[rank] == party->part &&
+            sizeof verdict + ++n * sizeof *party->seats <= bytes)
+            memcpy(&party->seats[rank], seats + (n - 1) * sizeof *party->seats,
+                   sizeof *party->seats);
+    if (bytes != sizeof verdict + n * sizeof *party->seats)
+        return false;
+    *exit_code = verdict.exit_code;
+    memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
+    return true;
 }
 
 static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, const char *text,
@@ -879,7 +990,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     memcpy(report + 1, text, length);
     /* A head that did not wait for all has sent its verdict, and closed the connection, already. */
     bool open = dpb_channel_receive(channel) &&
-                dpb_channel_say(channel, DPB_CHANNEL_REPORT, party->rank, report, bytes);
+                dpb_channel_say(channel, DPB_CHANNEL_REPORT, party->part, report, bytes);
     free(report);
     if (!open)
         dpb_channel_receive(channel); /* messages that came before the connection broke */
@@ -891,14 +1002,8 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
         const void *value;
         char why[128];
         if (dpb_channel_next(channel, &frame, &value, why) > 0 && frame.op == DPB_CHANNEL_VERDICT &&
-            frame.value_bytes == sizeof(struct verdict)) {
-            struct verdict verdict;
-            memcpy(&verdict, value, sizeof verdict);
-            *exit_code = verdict.exit_code;
-            party->place = verdict.place;
-            memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
-            return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
-        }
+            take_verdict(party, value, frame.value_bytes, exit_code))
+            return *exit_code == 0 ? DPB_OK : DPB_PEER;
         if (!open || dpb_deadline_passed(deadline))
             break;
         struct pollfd ready = {.fd = channel->fd, .events = POLLIN};

@@ -1,21 +1,21 @@
 /*
  * party.h - a job that mpirun or srun started, or another launcher that sets variables alone
- * (environment.h). Each process that they start is the launcher of its part: one rank, which the
- * launcher starts as its child. So the cause of a rank's death is known
- * exactly, as with the local launcher.
+ * (environment.h). Each process that they start is the launcher of its part: one rank, or with
+ * run.launch = environment the ranks of its machine, which the launcher starts as its children. So
+ * the cause of a rank's death is known exactly, as with the local launcher.
  *
- * Rank 0's part is the head. The head serves the key-value store, to which the other ranks are
- * connected directly. The other parts are connected to the head (channel.h). Each part has a board
- * of its own. Boards are mirrored: control words at once, status pages four times a second,
- * journals twice a second and at the end. Times are converted to the head's clock. The head watches
- * all ranks by the reports of their parts, ends the job, names the first cause and makes the
- * result, just like the local launcher. The other parts print nothing and end with the head's exit
- * code. A part that receives nothing from the head any more ends its rank. Once all ranks have
- * ended, a part waits as long as the head lives.
+ * Part 0, which has rank 0, is the head. The head serves the key-value store, to which the ranks of
+ * other parts are connected directly. The other parts are connected to the head (channel.h). Each
+ * part has a board of its own, for its ranks. Boards are mirrored: control words at once, status
+ * pages four times a second, journals twice a second and at the end. Times are converted to the
+ * head's clock. The head watches all ranks by the reports of their parts, ends the job, names the
+ * first cause and makes the result, just like the local launcher. The other parts print nothing and
+ * end with the head's exit code. A part that receives nothing from the head any more ends its
+ * ranks. Once all ranks have ended, a part waits as long as the head lives.
  *
- * A launcher of a part keeps its rank's connection to PMIx open until it ends itself: a rank that
- * is still a client of PMIx, for MPI, may die, and mpirun or srun learn this only after the result
- * is there. If that launcher dies, a keeper still holds the connection.
+ * Under PMIx the launcher of a part keeps its rank's connection open until it ends itself: a rank
+ * that is still a client of PMIx, for MPI, may die, and mpirun or srun learn this only after the
+ * result is there. If that launcher dies, a keeper still holds the connection.
  *
  * A part ends with the process of mpirun or srun that started it, also if that process was killed
  * without notice.
@@ -36,11 +36,12 @@
 #include "world/hello.h"
 
 struct dpb_party {
-    uint32_t rank, n_ranks, n_machines;
-    uint32_t *machines;            /* of each rank */
+    uint32_t part, n_parts; /* this one's number, and how many there are */
+    uint32_t n_ranks, n_machines;
+    uint32_t *parts, *machines;    /* of each rank */
     char (*hosts)[DPB_HOST_BYTES]; /* of each rank */
     const char *launcher;          /* "mpirun", "srun", "pmix", "environment" */
-    struct dpb_seat place; /* of the rank among those that share its cores; from dpb_party_agree */
+    struct dpb_seat *seats;        /* by rank: of this part's, from dpb_party_agree */
 
     /* Private. The process of mpirun or srun on this machine, and its child: this process, or a
      * script around it. 0 without PMIx: another launcher's process may end before its ranks. */
@@ -49,22 +50,34 @@ struct dpb_party {
     int64_t timeout_ns;          /* of joining and of agreeing, each */
     int64_t missed_ns, slept_ns; /* dpb_missed_ns at the last look; how long it was stopped */
     int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
-    /* The process that becomes the rank; 0: dpb_launch has reaped it. */
+    /* With PMIx, the process that becomes the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
-    int socket, store_fd;         /* to it; its connection to the store (-1: it is rank 0) */
+    int socket;                   /* to it */
     int pmix_fd;                  /* its connection to PMIx: Slurm kills the job when that ends */
     struct dpb_keeper keeper;     /* holds pmix_fd if this process dies */
-    struct dpb_channel *channels; /* the head's: by rank; the others': one, to the head */
-    int *store_fds;               /* the head's: the ranks' connections, until the store has them */
-    int32_t *launcher_pids;       /* the head's: of the parts */
+    struct dpb_channel *channels; /* the head's: by part; the others': one, to the head */
+    /* By rank: the connections of other parts' ranks to the store, which the head gives to the
+     * store, and a part to its ranks; -1: none, or given. */
+    int *store_fds;
+    int32_t *launcher_pids;           /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
 };
 
 /* Whether this part makes the job's document; NULL, a job without other parts: yes. */
 static inline bool dpb_party_is_head(const struct dpb_party *party)
 {
-    return !party || party->rank == 0;
+    return !party || party->part == 0;
 }
+
+/* Whether this process starts that rank. */
+static inline bool dpb_party_owns(const struct dpb_party *party, uint32_t rank)
+{
+    return !party || party->parts[rank] == party->part;
+}
+
+/* The first rank of a part, which stands for the part in messages; before the ranks are known, the
+ * part's number. */
+uint32_t dpb_party_first(const struct dpb_party *party, uint32_t part);
 
 /* Whether another launcher has started this process, as a rank of a job, and which one. */
 bool dpb_party_is_here(uint32_t *rank);

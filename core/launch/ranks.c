@@ -168,58 +168,100 @@ static dpb_status choose_host(const struct dpb_job *job, const struct dpb_hosts 
     return DPB_OK;
 }
 
-dpb_status dpb_job_start_ranks(struct dpb_job_run *run)
+/* The members of `spawn` that are the rank's. */
+static void address(const struct dpb_job_run *run, uint32_t rank, struct dpb_spawn *spawn)
 {
-    struct dpb_spawn spawn;
+    const struct dpb_party *party = run->job->party;
+    struct dpb_hello *hello = &spawn->hello;
+    hello->rank = rank;
+    hello->place = party ? party->seats[rank]
+                         : (struct dpb_seat){rank, run->job->n_workers, run->job->n_servers};
+    spawn->fds[DPB_FD_STORE] = party ? party->store_fds[rank] : -1;
+    hello->has_store = spawn->fds[DPB_FD_STORE] >= 0;
+}
+
+/* A process has the rank, and this launcher an end of its socket. */
+static void note_started(struct dpb_job_run *run, uint32_t rank, int socket)
+{
+    struct dpb_party *party = run->job->party;
+    if (run->server)
+        dpb_store_server_attach(run->server, rank, socket);
+    else
+        close(socket);
+    if (party && party->store_fds[rank] >= 0) {
+        close(party->store_fds[rank]); /* the rank's alone: its end is that of the connection */
+        party->store_fds[rank] = -1;
+    }
+    run->processes[rank].running = true;
+    run->n_running++;
+}
+
+/* The process of this part's rank is there: it has joined by PMIx. */
+static dpb_status greet_rank(struct dpb_job_run *run, struct dpb_spawn *spawn)
+{
+    struct dpb_party *party = run->job->party;
+    const uint32_t rank = dpb_party_first(party, party->part);
+    address(run, rank, spawn);
+    const dpb_status status = dpb_spawn_greet(spawn, party->socket);
+    run->processes[rank].pid = party->pid;
+    party->pid = 0; /* reaped here */
+    note_started(run, rank, party->socket);
+    party->socket = -1;
+    return status == DPB_OK && run->job->keep_pmix ? dpb_party_keep(party) : status;
+}
+
+/* A rank does not begin for `status`. */
+static dpb_status has_not_begun(struct dpb_job_run *run, uint32_t rank, dpb_status status)
+{
+    const bool head = dpb_party_is_head(run->job->party);
+    if (status == DPB_TIMEOUT && head)
+        does_not_begin(run, rank);
+    if (status == DPB_INTERRUPTED && !head) {
+        run->processes[rank].wait_status = dpb_status_exit_code(status) << 8;
+        run->processes[rank].ended_ns = dpb_now_ns();
+    }
+    return head ? status : DPB_OK; /* the head is told of both */
+}
+
+static dpb_status spawn_ranks(struct dpb_job_run *run, struct dpb_spawn *spawn)
+{
     struct dpb_hosts hosts = {0};
-    dpb_status status = prepare(run, &spawn);
-    spawn.environment = dpb_spawn_environment(run->job->environment, false);
-    DPB_THEN(status, dpb_allocated(spawn.environment));
-    DPB_THEN(status, dpb_hosts_open(&hosts));
+    DPB_TRY(dpb_hosts_open(&hosts));
+    dpb_status status = DPB_OK;
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;
-        spawn.hello.rank = rank;
-        spawn.hello.place = (struct dpb_seat){rank, run->job->n_workers, run->job->n_servers};
-        status = choose_host(run->job, &hosts, rank, &spawn.network);
-        DPB_THEN(status, dpb_spawn_rank(&spawn, &run->processes[rank].pid, &socket));
-        if (status == DPB_OK || status == DPB_TIMEOUT) {
-            dpb_store_server_attach(run->server, rank, socket);
-            run->processes[rank].running = true;
-            run->n_running++;
-        }
-        if (status == DPB_TIMEOUT)
-            does_not_begin(run, rank);
+        if (!dpb_party_owns(run->job->party, rank))
+            continue;
+        address(run, rank, spawn);
+        status = choose_host(run->job, &hosts, rank, &spawn->network);
+        DPB_THEN(status, dpb_spawn_rank(spawn, &run->processes[rank].pid, &socket));
+        if (status == DPB_OK || status == DPB_TIMEOUT)
+            note_started(run, rank, socket);
+        if (status == DPB_TIMEOUT || status == DPB_INTERRUPTED)
+            status = has_not_begun(run, rank, status);
     }
     dpb_hosts_close(&hosts);
+    return status;
+}
+
+dpb_status dpb_job_start_ranks(struct dpb_job_run *run)
+{
+    const struct dpb_party *party = run->job->party;
+    struct dpb_spawn spawn;
+    dpb_status status = prepare(run, &spawn);
+    if (party) {
+        DPB_THEN(status, create_environment(run->job->environment, &spawn.fds[DPB_FD_ENVIRONMENT]));
+        memcpy(spawn.hello.secret, party->secret, DPB_SECRET_BYTES);
+    }
+    spawn.environment = dpb_spawn_environment(party ? NULL : run->job->environment, false);
+    DPB_THEN(status, dpb_allocated(spawn.environment));
+    if (status == DPB_OK)
+        status = party && party->pid > 0 ? greet_rank(run, &spawn) : spawn_ranks(run, &spawn);
     put_away(&spawn);
     if (status != DPB_INTERRUPTED && status != DPB_TIMEOUT)
         return status;
     give_up_start(run);
     return DPB_OK;
-}
-
-dpb_status dpb_job_greet_rank(struct dpb_job_run *run)
-{
-    struct dpb_party *party = run->job->party;
-    struct dpb_process *process = &run->processes[party->rank];
-    struct dpb_spawn spawn;
-    dpb_status status = prepare(run, &spawn);
-    DPB_THEN(status, create_environment(run->job->environment, &spawn.fds[DPB_FD_ENVIRONMENT]));
-    spawn.hello.rank = party->rank;
-    spawn.hello.place = party->place;
-    spawn.fds[DPB_FD_STORE] = party->store_fd;
-    spawn.hello.has_store = party->store_fd >= 0;
-    memcpy(spawn.hello.secret, party->secret, DPB_SECRET_BYTES);
-    DPB_THEN(status, dpb_spawn_greet(&spawn, party->socket));
-    put_away(&spawn);
-    process->pid = party->pid;
-    party->pid = 0; /* reaped here */
-    process->running = true;
-    run->n_running++;
-    if (party->store_fd >= 0)
-        close(party->store_fd); /* the rank's alone: its end is that of the connection */
-    party->store_fd = -1;
-    return status == DPB_OK && run->job->keep_pmix ? dpb_party_keep(party) : status;
 }
 
 /* ---- ending -------------------------------------------------------------------------------- */
@@ -231,7 +273,8 @@ void dpb_job_kill(struct dpb_job_run *run, uint32_t rank)
         return;
     process->killed = true;
     if (process->remote) {
-        dpb_channel_say(&run->job->party->channels[rank], DPB_CHANNEL_KILL, rank, NULL, 0);
+        struct dpb_party *party = run->job->party;
+        dpb_channel_say(&party->channels[party->parts[rank]], DPB_CHANNEL_KILL, rank, NULL, 0);
         return;
     }
     kill(process->pid, SIGKILL);
@@ -255,8 +298,8 @@ void dpb_job_kill_all(struct dpb_job_run *run)
 void dpb_job_tell_parts(struct dpb_job_run *run, dpb_channel_op op, const void *value, size_t bytes)
 {
     struct dpb_party *party = run->job->party;
-    for (uint32_t rank = 1; party && rank < party->n_ranks; rank++)
-        dpb_channel_say(&party->channels[rank], op, rank, value, bytes);
+    for (uint32_t part = 1; party && part < party->n_parts; part++)
+        dpb_channel_say(&party->channels[part], op, part, value, bytes);
 }
 
 void dpb_job_end(struct dpb_job_run *run)

@@ -11,10 +11,9 @@ dpb_status dpb_job_take_signals(struct dpb_job_run *run);
 void dpb_job_release_signals(struct dpb_job_run *run);
 /* The next signal that came; 0: none. */
 int dpb_job_next_signal(const struct dpb_job_run *run);
-/* Starts all ranks of a local job. */
+/* Starts all ranks of a local job, or this part's. A rank of a part other than the head that does
+ * not begin, since a signal is pending, has ended as interrupted. */
 dpb_status dpb_job_start_ranks(struct dpb_job_run *run);
-/* Starts this part's rank: sends the job to the process, which is already there. */
-dpb_status dpb_job_greet_rank(struct dpb_job_run *run);
 /* Whether a process of this launcher has ended; reaps it with its group. */
 bool dpb_job_reap(struct dpb_job_run *run, uint32_t rank);
 void dpb_job_kill(struct dpb_job_run *run, uint32_t rank);

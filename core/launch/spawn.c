@@ -203,7 +203,7 @@ dpb_status dpb_spawn_join(const struct dpb_spawn *spawn, const struct dpb_join *
     int ends[2];
     dpb_status status = DPB_OK;
     DPB_TRY(open_pair(spawn, ends));
-    if (join && send(ends[0], join, sizeof *join, MSG_NOSIGNAL) != (ssize_t)sizeof *join)
+    if (send(ends[0], join, sizeof *join, MSG_NOSIGNAL) != (ssize_t)sizeof *join)
         status = dpb_fail(DPB_FAILED, "cannot write to the socket of rank %u: %s",
                           spawn->hello.rank, strerror(errno));
     return start_on(spawn, status, ends, pid, socket);

@@ -28,7 +28,7 @@ char **dpb_spawn_environment(const char *const *additions, bool joins);
  * caller blocks, is pending and there is no child. */
 dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket);
 
-/* The same in two steps, for a rank that joins first; NULL: that waits for its hello. */
+/* The same in two steps, for a rank that joins first. */
 dpb_status dpb_spawn_join(const struct dpb_spawn *spawn, const struct dpb_join *join, pid_t *pid,
                           int *socket);
 dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket);

@@ -9,28 +9,18 @@
 
 enum { RANKS = 3 };
 
-static struct dpb_party *create(uint32_t rank)
+static struct dpb_party *create(uint32_t part, uint32_t n_ranks)
 {
     struct dpb_party *party = calloc(1, sizeof *party);
     FUZZ_CHECK(party != NULL);
-    *party = (struct dpb_party){.rank = rank,
-                                .n_ranks = RANKS,
+    *party = (struct dpb_party){.part = part,
                                 .launcher = "fuzz",
                                 .socket = -1,
-                                .store_fd = -1,
                                 .pmix_fd = -1,
                                 .parent = getppid(),
                                 .starter = getppid(),
                                 .timeout_ns = 1000000000};
-    party->hosts = calloc(RANKS, sizeof *party->hosts);
-    party->machines = calloc(RANKS, sizeof *party->machines);
-    party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
-    party->channels = calloc(RANKS, sizeof *party->channels);
-    party->store_fds = calloc(RANKS, sizeof *party->store_fds);
-    FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->channels &&
-               party->store_fds);
-    for (int i = 0; i < RANKS; i++)
-        party->channels[i].fd = party->channels[i].lost_fd = party->store_fds[i] = -1;
+    FUZZ_CHECK(make_room(party, RANKS, n_ranks, n_ranks) == DPB_OK);
     return party;
 }
 
@@ -84,7 +74,7 @@ static int say_report(struct dpb_channel *channel, struct fuzz_input *input)
 
 static void be_head(struct fuzz_input *input)
 {
-    struct dpb_party *party = create(0);
+    struct dpb_party *party = create(0, RANKS);
     struct fuzz_input config = fuzz_part(input);
     char *own = strndup((const char *)config.data, config.size);
     int code = -1, others[RANKS] = {-1};
@@ -95,7 +85,7 @@ static void be_head(struct fuzz_input *input)
     FUZZ_CHECK(code == dpb_status_exit_code(status));
     FUZZ_CHECK(status == DPB_OK || dpb_first_error(NULL)[0] != '\0');
     if (status == DPB_OK) {
-        FUZZ_CHECK(party->place.index < party->place.n_workers);
+        FUZZ_CHECK(party->seats[0].index < party->seats[0].n_workers);
         fuzz_used();
     }
     free(own);
@@ -106,8 +96,8 @@ static void be_head(struct fuzz_input *input)
 
 static void be_part(struct fuzz_input *input)
 {
-    struct dpb_party *party = create(1);
     uint8_t form = fuzz_byte(input);
+    struct dpb_party *party = create(1, form & 4 ? 2 * RANKS : RANKS);
     int code = -1;
     int other =
         channel_said(&party->channels[0], form & 1 ? DPB_CHANNEL_REPORT : DPB_CHANNEL_VERDICT,
@@ -126,15 +116,14 @@ static void hear_join(struct fuzz_input *input)
     struct dpb_party *party = calloc(1, sizeof *party);
     struct dpb_join_answer answer = {0}, given = {.magic = DPB_JOIN_MAGIC};
     FUZZ_CHECK(party != NULL);
-    *party = (struct dpb_party){.rank = fuzz_byte(input) % RANKS,
+    *party = (struct dpb_party){.part = fuzz_byte(input) % RANKS,
                                 .launcher = "fuzz",
                                 .socket = -1,
-                                .store_fd = -1,
                                 .pmix_fd = -1,
                                 .parent = getppid(),
                                 .starter = getppid(),
                                 .timeout_ns = 1000000000};
-    given.rank = party->rank;
+    given.rank = party->part;
     given.n_ranks = fuzz_word(input) % (2 * DPB_JOB_RANKS);
     uint8_t form = fuzz_byte(input);
     given.magic ^= form & 1;

@@ -272,6 +272,7 @@ static const struct {
     {"run.global_batch", "test_bad_input"},
     {"run.loss_scale", "test_loss_scale, test_cuda_runs"},
     {"run.memory", "test_too_large"},
+    {"run.launch", "test_environment"},
     {"run.open", "test_environment"},
     {"run.port", "test_environment"},
     {"run.restart", "test_restart"},

@@ -215,24 +215,102 @@ TEST(test_indexed)
     assert_true(json_number_at(take_result(), "world.workers") == 2);
 }
 
-/* Two hosts of one kernel, which have one name: two machines. The last test: from here on the
- * program sees no other network. */
-TEST(test_machines)
+/* ---- one process a machine ----------------------------------------------------------------- */
+
+#define BY_MACHINE BASE "run.launch=environment "
+
+/* As a job of the local launcher is. */
+TEST(test_parts)
+{
+    static const char *const settings[] = {"run.workers=4 comm.name=shm",
+                                           "run.workers=2 run.servers=3 comm.name=ps_cpu"};
+    const char *const *const local[2] = {WORDS("LOCAL_WORLD_SIZE=2"), WORDS("LOCAL_WORLD_SIZE=2")};
+    for (int i = 0; i < 2; i++) {
+        struct command said[2], alone;
+        char line[256];
+        snprintf(line, sizeof line, BY_MACHINE "%s", settings[i]);
+        run_two(said, nowhere, port_of(8), local, line);
+        if (said[0].exit_code != 0 || said[1].exit_code != 0)
+            fail_msg("exit %d, %d\n%s%s", said[0].exit_code, said[1].exit_code, said[0].err,
+                     said[1].err);
+        assert_string_equal(said[1].out, "");
+        const json_t *result = take_result();
+        assert_string_equal(json_text_at(result, "world.launcher"), "environment");
+        assert_true(json_number_at(result, "world.machines") == 1);
+        assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+        assert_int_equal(json_array_size(json_at(result, "ranks")), i == 0 ? 4 : 5);
+        dpbench_ends(&alone, deadline_s, 0, BASE "%s", settings[i]);
+        assert_true(json_equal(json_at(result, "loss"), json_at(take_result(), "loss")));
+    }
+}
+
+/* A rank of the second process fails: the first says so, and all end. */
+TEST(test_part_fails)
 {
     struct command said[2];
+    const char *const *const local[2] = {WORDS("LOCAL_WORLD_SIZE=2"), WORDS("LOCAL_WORLD_SIZE=2")};
+    run_two(said, nowhere, port_of(9), local,
+            BY_MACHINE "run.workers=4 device.name=fault comm.name=shm device.fault=kill "
+                       "device.rank=3 device.hook=backward device.call=4");
+    assert_int_equal(said[0].exit_code, 1);
+    assert_int_equal(said[1].exit_code, 1);
+    EXPECT_WORDS("a rank is killed", said[0].err, "rank 3 (", "was killed by signal 9",
+                 "in phase 'backward'");
+    assert_string_equal(said[1].err, "");
+    unlink("result.json");
+}
+
+TEST(test_parts_refused)
+{
+    static const struct {
+        const char *variables[5], *settings, *words[3];
+    } rows[] = {
+        {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"},
+         "run.workers=3",
+         {"run.workers = 3 do not divide by the 2 machines", "take a multiple of 2"}},
+        {{"JOB_COMPLETION_INDEX=0", "MASTER_ADDR=a"},
+         "run.workers=2",
+         {"needs WORLD_SIZE, the number of machines"}},
+        {{"RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=a"}, "", {"RANK = 2, and the job has 2 machines"}},
+        {{"PMIX_RANK=0", "PMIX_NAMESPACE=a"}, "", {"numbers its processes by PMIx"}},
+        {{NULL}, "", {"no variable says which machine this is: set RANK"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        dpbench_start(&started, rows[i].variables, BY_MACHINE "%s", rows[i].settings);
+        command_finish(&started, &command, deadline_s);
+        if (command.exit_code != 2)
+            fail_msg("row %zu: exit %d\n%s", i, command.exit_code, command.err);
+        expect_words("refused", command.err, rows[i].words);
+    }
+}
+
+/* Two hosts of one kernel, which have one name: two machines, of a rank each, and of two. The last
+ * test: from here on the program sees no other network. */
+TEST(test_machines)
+{
+    static const char *const settings[] = {"", "run.launch=environment run.workers=4"};
     const char *const *const secret[2] = {WORDS(SECRET), WORDS(SECRET)};
     if (network_possible())
         network_up(&network, 2, NULL);
     network_or_skip(&network);
-    run_two(said, (const int[2]){0, 1}, port_of(7), secret,
-            BASE "comm.name=ring_tcp comm.interface=10.9.0.0/24");
-    if (said[0].exit_code != 0 || said[1].exit_code != 0)
-        fail_msg("exit %d, %d\n%s%s", said[0].exit_code, said[1].exit_code, said[0].err,
-                 said[1].err);
-    const json_t *result = take_result();
-    assert_true(json_number_at(result, "world.machines") == 2);
-    assert_string_equal(json_text_at(result, "config.comm.hosts.origin"), "launcher");
-    assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+    for (int i = 0; i < 2; i++) {
+        struct command said[2];
+        char line[256];
+        snprintf(line, sizeof line, BASE "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
+                 settings[i]);
+        run_two(said, (const int[2]){0, 1}, port_of(7), secret, line);
+        if (said[0].exit_code != 0 || said[1].exit_code != 0)
+            fail_msg("exit %d, %d\n%s%s", said[0].exit_code, said[1].exit_code, said[0].err,
+                     said[1].err);
+        const json_t *result = take_result();
+        assert_true(json_number_at(result, "world.machines") == 2);
+        assert_string_equal(json_text_at(result, "config.comm.hosts.origin"), "launcher");
+        assert_string_equal(json_text_at(result, "config.comm.hosts.value"),
+                            i == 0 ? "2x1" : "2x2");
+        assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+    }
 }
 
 static int setup(void **state)

@@ -28,10 +28,12 @@ static void be_part(uint32_t rank, enum what what, int head, int err)
 {
     const bool silent = what == IS_SILENT || what == IS_SILENT_TO_STOPPED;
     char hosts[3][DPB_HOST_BYTES] = {"one", "two", "three"}, number[12];
-    uint32_t machines[3] = {0};
+    uint32_t machines[3] = {0}, parts[3] = {0, 1, 2};
     struct dpb_channel channel = {.fd = head};
-    struct dpb_party party = {.rank = rank,
+    struct dpb_party party = {.part = rank,
+                              .n_parts = 3,
                               .n_ranks = 3,
+                              .parts = parts,
                               .hosts = hosts,
                               .machines = machines,
                               .parent = getppid(),
@@ -65,7 +67,7 @@ static int leave_part(uint32_t rank, enum what what, char said[1024])
     close(pair[1]);
     close(err[1]);
     struct dpb_channel channels[3] = {{.fd = -1}, {.fd = -1}, {.fd = -1}};
-    struct dpb_party head = {.n_ranks = 3, .channels = channels};
+    struct dpb_party head = {.n_parts = 3, .channels = channels};
     channels[rank].fd = pair[0];
     if (what == REFUSES)
         dpb_party_refuse(&head, DPB_USAGE);
