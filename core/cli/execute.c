@@ -74,11 +74,11 @@ static void clean_up_checkpoint(const struct dpb_experiment *experiment, struct 
 }
 
 static dpb_status start_again(void *context, const struct dpb_loss *loss, struct dpb_board *board,
-                              const char **config)
+                              struct dpb_again *again)
 {
     const struct dpb_restarts *restarts = context;
     clean_up_checkpoint(restarts->experiment, board);
-    return dpb_restarts_again(context, loss, board, config);
+    return dpb_restarts_again(context, loss, board, again);
 }
 
 /* `restarts`: of dpb_restarts_open; NULL: the command has no run.restart. */
@@ -107,6 +107,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
             .survive = experiment->settings.run.survive,
             .again = start_again,
+            .follow = dpb_restarts_follow,
             .context = restarts,
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),

@@ -34,9 +34,11 @@ typedef enum dpb_channel_op {
     DPB_CHANNEL_PONG,
     /* To all parts: no rank is left; the head makes the result, and is silent. */
     DPB_CHANNEL_ALL_ENDED,
-    DPB_CHANNEL_SAID, /* to all parts: the head has printed why the job ends */
-    DPB_CHANNEL_OVER, /* ... the exit code */
-    DPB_CHANNEL_HOST, /* without PMIx: a part's machine, and the machines of all */
+    DPB_CHANNEL_SAID,  /* to all parts: the head has printed why the job ends */
+    DPB_CHANNEL_OVER,  /* ... the exit code */
+    DPB_CHANNEL_KEPT,  /* to all parts: a piece of the checkpoint that the next start continues */
+    DPB_CHANNEL_AGAIN, /* ... all ranks start again */
+    DPB_CHANNEL_HOST,  /* without PMIx: a part's machine, and the machines of all */
     DPB_CHANNEL_OPS_END
 } dpb_channel_op;
 _Static_assert((int)DPB_CHANNEL_OPS_END <= DPB_FRAME_OPS,

@@ -29,6 +29,7 @@ enum { DPB_MASTER_BYTES = 256 }; /* a name of DNS, with its NUL */
 struct dpb_environment {
     uint32_t part, n_parts;      /* n_parts < 2: the variables name no job of several processes */
     uint32_t n_workers, n_ranks; /* of the job; n_parts divides the workers */
+    bool restarts;               /* run.restart: rank 0 goes on listening */
     char master[DPB_MASTER_BYTES];
     /* Of rank 0's launcher, for channel.h, with what proves that a process is of the job. */
     char address[DPB_ADDRESS_BYTES];

@@ -1,8 +1,11 @@
 /* head.c - the side of rank 0's launcher towards those of the other parts: see head.h. */
 #include "launch/head.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -15,6 +18,7 @@
 #define KILLED_NS INT64_C(3000000000)    /* without a message from a part that must end its rank */
 /* How often the others hear where the ranks are, at least where there are few. */
 #define TELL_NS INT64_C(1000000000)
+enum { DRAIN_TICK_MS = 10, DRAIN_BYTES = 4 << 20 /* of a checkpoint, on their way to a part */ };
 
 /* ---- control words --------------------------------------------------------------------------- */
 
@@ -281,6 +285,80 @@ void dpb_head_begin(struct dpb_job_run *run)
         run->processes[rank].heard_ns = ran_ns;
         run->n_running++;
     }
+}
+
+/* Until no more than `most` bytes wait for a part; a part that takes none for run.timeout_s, or has
+ * ended, is lost. */
+static dpb_status drain(struct dpb_job_run *run, size_t most)
+{
+    struct dpb_party *party = run->job->party;
+    for (uint32_t part = 1; part < party->n_parts; part++) {
+        struct dpb_channel *channel = &party->channels[part];
+        struct dpb_deadline deadline = dpb_deadline_in(run->job->timeout_ns);
+        for (size_t left = SIZE_MAX; left > most && dpb_channel_flush(channel);) {
+            const size_t now_left = channel->out.end - channel->out.begin;
+            if (now_left < left)
+                deadline = dpb_deadline_in(run->job->timeout_ns);
+            else if (dpb_deadline_passed(deadline))
+                break;
+            left = now_left;
+            struct pollfd ready = {.fd = channel->fd, .events = POLLOUT};
+            if (left > most)
+                poll(&ready, 1, DRAIN_TICK_MS);
+        }
+        if (channel->fd < 0 || channel->out.end - channel->out.begin > most)
+            return dpb_fail(DPB_PEER,
+                            "the launcher of rank %u (%s) was to start its ranks again, and takes "
+                            "nothing any more",
+                            dpb_party_first(party, part),
+                            party->hosts[dpb_party_first(party, part)]);
+    }
+    return DPB_OK;
+}
+
+/* A checkpoint of this launcher's, piece by piece, to all parts. */
+static dpb_status send_checkpoint(struct dpb_job_run *run, int fd)
+{
+    uint8_t value[sizeof(struct dpb_journal_piece) + DPB_PART_PIECE_BYTES];
+    struct dpb_journal_piece piece = {0};
+    for (;;) {
+        memcpy(value, &piece, sizeof piece);
+        const ssize_t n =
+            pread(fd, value + sizeof piece, DPB_PART_PIECE_BYTES, (off_t)piece.offset);
+        if (n < 0)
+            return dpb_fail(DPB_IO, "cannot read the checkpoint that is kept: %s", strerror(errno));
+        if (n == 0)
+            return DPB_OK;
+        dpb_job_tell_parts(run, DPB_CHANNEL_KEPT, value, sizeof piece + (size_t)n);
+        piece.offset += (uint64_t)n;
+        DPB_TRY(drain(run, DRAIN_BYTES));
+    }
+}
+
+dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again *again)
+{
+    struct dpb_party *party = run->job->party;
+    const size_t length = strlen(again->config);
+    struct dpb_again_news news = {.checkpoint = again->checkpoint};
+    uint8_t *said = malloc(sizeof news + length);
+    dpb_status status = dpb_allocated(said);
+    dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
+    memcpy(news.secret, party->secret, DPB_SECRET_BYTES);
+    if (status == DPB_OK && again->checkpoint >= 0)
+        status = send_checkpoint(run, run->job->kept.files[again->checkpoint]);
+    if (status == DPB_OK) {
+        memcpy(said, &news, sizeof news);
+        memcpy(said + sizeof news, again->config, length);
+        dpb_job_tell_parts(run, DPB_CHANNEL_AGAIN, said, sizeof news + length);
+        status = drain(run, 0);
+        explicit_bzero(said, sizeof news);
+    }
+    free(said);
+    explicit_bzero(&news, sizeof news);
+    DPB_THEN(status, dpb_party_reconnect(party));
+    if (status == DPB_OK)
+        dpb_head_begin(run);
+    return status;
 }
 
 void dpb_head_watch(const struct dpb_job_run *run, struct pollfd *fds)

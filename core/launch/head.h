@@ -8,6 +8,9 @@
 
 /* Gives the store the ranks' connections. */
 void dpb_head_begin(struct dpb_job_run *run);
+/* All ranks start again: tells the parts, with the checkpoint that they continue, and gives the
+ * store the new connections. */
+dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again *again);
 /* Both for a job with parts. watch: fills one entry a part, for poll. serve: after poll, handles
  * the received frames. */
 void dpb_head_watch(const struct dpb_job_run *run, struct pollfd *fds);

@@ -24,6 +24,12 @@ struct dpb_loss {
     int64_t sign_ns, known_ns; /* the rank's last change of phase; when the launcher knew */
 };
 
+/* How all ranks start again. Both are @borrowed until the next such start or the end of the job. */
+struct dpb_again {
+    const char *config;
+    int checkpoint; /* the file of struct dpb_board_kept that it continues; -1: none of them */
+};
+
 struct dpb_job {
     uint32_t n_workers, n_servers;
     const uint32_t *machines;       /* by rank: launch/machines.h; NULL: one for all */
@@ -35,13 +41,16 @@ struct dpb_job {
     struct dpb_party *party;        /* with another launcher; NULL: this one starts all ranks */
     struct dpb_journal_shape shape; /* with a party */
     bool survive;                   /* run.survive: only where this launcher starts all ranks */
-    /* run.restart: after so many losses all ranks start again; without a party. */
+    /* run.restart: after so many losses all ranks start again; without a party, or with one whose
+     * launchers outlive their ranks' connections (dpb_party_reconnect). */
     uint32_t restarts;
     struct dpb_board_kept kept; /* for the board */
-    /* All processes have ended. Gives the ranks' next `config`, @borrowed until the next call or
-     * the end of the job. */
+    /* All ranks have ended. */
     dpb_status (*again)(void *context, const struct dpb_loss *loss, struct dpb_board *board,
-                        const char **config);
+                        struct dpb_again *again);
+    /* In a part other than the head: the ranks' next configuration here, by the head's. The
+     * checkpoint that it continues is in the first of this launcher's files. */
+    dpb_status (*follow)(void *context, const struct dpb_again *head, struct dpb_again *again);
     void *context;
     bool keep_pmix;               /* with a party: the strategy needs the launcher's runtime */
     struct dpb_board_about about; /* with a label: the job is shown on stderr by `live` */

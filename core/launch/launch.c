@@ -216,14 +216,16 @@ static dpb_status begin_again(struct dpb_job_run *run, struct dpb_job *job, bool
     if (job->restarts == 0)
         return DPB_OK;
     dpb_job_judge(run, &outcome);
-    if (!dpb_job_is_loss(run, &outcome))
+    if (!dpb_job_is_loss(run, &outcome) || !dpb_party_is_whole(job->party))
         return DPB_OK;
     const int64_t since_ns = dpb_job_page(run, outcome.culprit)->since_ns;
     const struct dpb_loss loss = {.rank = outcome.culprit,
                                   .cause = outcome.cause,
                                   .sign_ns = since_ns > 0 ? since_ns : run->known_ns,
                                   .known_ns = run->known_ns};
-    DPB_TRY(job->again(job->context, &loss, run->board, &job->config));
+    struct dpb_again next_start;
+    DPB_TRY(job->again(job->context, &loss, run->board, &next_start));
+    job->config = next_start.config;
     job->restarts--;
     job->kept = *dpb_board_kept(run->board);
     struct dpb_job_run next = {.job = job,
@@ -231,14 +233,16 @@ static dpb_status begin_again(struct dpb_job_run *run, struct dpb_job *job, bool
                                .processes = run->processes,
                                .fds = run->fds,
                                .signal_fd = run->signal_fd,
-                               .signals = run->signals};
+                               .signals = run->signals,
+                               .confirm.serial = run->confirm.serial};
     memcpy(next.host, run->host, sizeof next.host);
     memset(next.processes, 0, next.n_ranks * sizeof *next.processes);
     dpb_store_server_destroy(run->server);
     dpb_board_destroy(run->board);
     *run = next;
     *again = true;
-    return open_start(run);
+    DPB_TRY(open_start(run));
+    return job->party ? dpb_head_begin_again(run, &next_start) : DPB_OK;
 }
 
 dpb_status dpb_launch(const struct dpb_job *given, struct dpb_job_outcome *outcome)

@@ -1,6 +1,7 @@
 /* part.c - the launcher of a part that is not the head: see part.h. */
 #include "launch/part.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct mirror {
 };
 
 struct part {
+    struct dpb_job job; /* of this start */
     struct dpb_job_run run;
     struct dpb_channel *channel;
     uint32_t number;
@@ -41,8 +43,9 @@ struct part {
     int64_t woke_ns;                  /* from its last long stop; 0: the head has answered since */
     bool same_clock, over;
     bool head_ended;
-    bool all_ended; /* the head makes the result, however long it takes */
-    bool said;      /* by the head: why the job ends */
+    dpb_status again; /* whether the ranks' last start again succeeded */
+    bool all_ended;   /* the head makes the result, however long it takes */
+    bool said;        /* by the head: why the job ends */
     uint32_t n_signals;
     struct dpb_deadline give_up; /* a while after the second signal; 0: it has not come */
     struct dpb_deadline alone;   /* a while after this part's starter ended; 0: it is there */
@@ -229,6 +232,65 @@ static void on_pong(struct part *part, const struct dpb_frame *frame, const void
         part->round_trip_ns = round_trip_ns;
 }
 
+/* A board and mirrors without a word of an earlier start's ranks. */
+static dpb_status open_start(struct part *part)
+{
+    struct dpb_job_run *run = &part->run;
+    const struct dpb_job *job = &part->job;
+    dpb_board_destroy(run->board);
+    run->board = NULL;
+    memset(run->processes, 0, run->n_ranks * sizeof *run->processes);
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        uint8_t *head = part->mirrors[rank].head;
+        if (head)
+            memset(head, 0, job->shape.head_bytes);
+        part->mirrors[rank] = (struct mirror){.head = head};
+    }
+    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
+        dpb_board_page(run->board, rank)->machine = job->machines[rank];
+    return DPB_OK;
+}
+
+/* A piece of the checkpoint that the next start continues. */
+static void on_kept(struct part *part, const struct dpb_frame *frame, const uint8_t *value)
+{
+    const int fd = part->job.kept.files[0];
+    struct dpb_journal_piece piece;
+    if (frame->value_bytes < sizeof piece || fd < 0)
+        return;
+    memcpy(&piece, value, sizeof piece);
+    const size_t n = frame->value_bytes - sizeof piece;
+    if ((piece.offset == 0 && ftruncate(fd, 0) != 0) ||
+        pwrite(fd, value + sizeof piece, n, (off_t)piece.offset) != (ssize_t)n)
+        part->again =
+            dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint of rank 0's launcher: %s",
+                     strerror(errno));
+}
+
+/* The head has heard of the end of all ranks. */
+static dpb_status start_again(struct part *part, const struct dpb_frame *frame,
+                              const uint8_t *value)
+{
+    struct dpb_party *party = part->job.party;
+    struct dpb_again_news news;
+    struct dpb_again next;
+    if (frame->value_bytes < sizeof news || part->run.n_running > 0)
+        return dpb_fail(DPB_PEER, "rank 0's launcher starts ranks again that have not ended");
+    memcpy(&news, value, sizeof news);
+    memcpy(party->secret, news.secret, DPB_SECRET_BYTES);
+    explicit_bzero(&news.secret, sizeof news.secret);
+    char *text = strndup((const char *)value + sizeof news, frame->value_bytes - sizeof news);
+    DPB_TRY(dpb_allocated(text));
+    const struct dpb_again head = {text, news.checkpoint};
+    dpb_status status = part->job.follow(part->job.context, &head, &next);
+    free(text);
+    part->job.config = status == DPB_OK ? next.config : part->job.config;
+    DPB_THEN(status, open_start(part));
+    DPB_THEN(status, dpb_party_reconnect(party));
+    return status == DPB_OK ? dpb_job_start_ranks(&part->run) : status;
+}
+
 static void handle(struct part *part, const struct dpb_frame *frame, const void *value)
 {
     struct dpb_job_run *run = &part->run;
@@ -254,6 +316,12 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
         break;
     case DPB_CHANNEL_PONG:
         on_pong(part, frame, value);
+        break;
+    case DPB_CHANNEL_KEPT:
+        on_kept(part, frame, value);
+        break;
+    case DPB_CHANNEL_AGAIN:
+        DPB_THEN(part->again, start_again(part, frame, value));
         break;
     case DPB_CHANNEL_ALL_ENDED:
         part->all_ended = true;
@@ -381,7 +449,7 @@ static void say_lost(const struct part *part)
 
 static void watch(struct part *part)
 {
-    while (!part->over && !part->lost) {
+    while (!part->over && !part->lost && part->again == DPB_OK) {
         bool waits = part->channel->out.end > part->channel->out.begin;
         struct pollfd fds[2] = {
             {.fd = part->channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
@@ -406,9 +474,10 @@ static void watch(struct part *part)
     }
 }
 
-static dpb_status begin(struct part *part, const struct dpb_job *job)
+static dpb_status begin(struct part *part)
 {
     struct dpb_job_run *run = &part->run;
+    const struct dpb_job *job = &part->job;
     const struct dpb_party *party = job->party;
     part->number = party->part;
     part->channel = &job->party->channels[0];
@@ -429,9 +498,7 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
         DPB_TRY(dpb_allocated(part->mirrors[rank].head));
     }
     DPB_TRY(dpb_job_take_signals(run));
-    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
-    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
-        dpb_board_page(run->board, rank)->machine = job->machines[rank];
+    DPB_TRY(open_start(part));
     tell_ping(part, dpb_now_ns());
     return dpb_job_start_ranks(run);
 }
@@ -440,9 +507,11 @@ dpb_status dpb_part_launch(const struct dpb_job *job, struct dpb_job_outcome *ou
 {
     struct part *part = calloc(1, sizeof *part);
     DPB_TRY(dpb_allocated(part));
-    dpb_status status = begin(part, job);
+    part->job = *job;
+    dpb_status status = begin(part);
     if (status == DPB_OK)
         watch(part);
+    DPB_THEN(status, part->again);
     *outcome = (struct dpb_job_outcome){.status = DPB_PEER,
                                         .exit_code = part->over ? part->exit_code
                                                                 : dpb_status_exit_code(DPB_PEER),

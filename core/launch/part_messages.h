@@ -23,9 +23,16 @@ struct dpb_page_news {
     char state;        /* of its process, as in struct dpb_proc; 0: it has none */
 };
 
-/* DPB_CHANNEL_JOURNAL: bytes of the journal from `offset` on follow. */
+/* DPB_CHANNEL_JOURNAL, DPB_CHANNEL_KEPT: bytes of the journal, or of the checkpoint, from `offset`
+ * on follow. */
 struct dpb_journal_piece {
     uint64_t offset;
+};
+
+/* DPB_CHANNEL_AGAIN: the configuration follows. */
+struct dpb_again_news {
+    int32_t checkpoint; /* -1: no checkpoint was sent */
+    uint8_t secret[DPB_SECRET_BYTES];
 };
 
 struct dpb_ended_news {

@@ -102,6 +102,16 @@ uint32_t dpb_party_first(const struct dpb_party *party, uint32_t part)
     return part;
 }
 
+/* From here on no connection is expected. */
+static void forget_address(struct dpb_party *party)
+{
+    if (party->listener >= 0)
+        close(party->listener);
+    party->listener = -1;
+    explicit_bzero(party->address, sizeof party->address);
+    explicit_bzero(&party->circle, sizeof party->circle);
+}
+
 static void destroy(struct dpb_party *party)
 {
     dpb_keeper_stop(&party->keeper);
@@ -115,6 +125,7 @@ static void destroy(struct dpb_party *party)
             close(party->store_fds[i]);
     if (party->pmix_fd >= 0)
         close(party->pmix_fd);
+    forget_address(party);
     free(party->channels);
     free(party->store_fds);
     free(party->launcher_pids);
@@ -681,23 +692,25 @@ static dpb_status join_by_pmix(struct dpb_party *party)
 static dpb_status join_by_environment(struct dpb_party *party,
                                       const struct dpb_environment *environment)
 {
-    int listener = -1;
-    struct dpb_circle circle;
     const bool head = dpb_party_is_head(party);
     const struct dpb_deadline deadline = deadline_of(party);
     const char *address = environment->address;
     DPB_TRY(make_room(party, environment->n_parts, environment->n_workers, environment->n_ranks));
     snprintf(party->hosts[0], sizeof party->hosts[0], "%.*s", DPB_HOST_BYTES - 1,
              environment->master);
-    dpb_status status = head ? dpb_channel_listen_at(address, &listener, &circle) : DPB_OK;
-    DPB_THEN(status, head ? accept_all(party, listener, &circle, DPB_CHANNEL_PART, deadline)
-                          : connect_part(party, address, deadline));
+    dpb_status status =
+        head ? dpb_channel_listen_at(address, &party->listener, &party->circle) : DPB_OK;
+    DPB_THEN(status,
+             head ? accept_all(party, party->listener, &party->circle, DPB_CHANNEL_PART, deadline)
+                  : connect_part(party, address, deadline));
     DPB_THEN(status, head ? gather_hosts(party, deadline) : exchange_host(party, deadline));
-    DPB_THEN(status, head ? accept_all(party, listener, &circle, DPB_CHANNEL_STORE, deadline)
-                          : connect_stores(party, address, deadline));
-    if (listener >= 0)
-        close(listener);
-    explicit_bzero(&circle, sizeof circle);
+    DPB_THEN(status,
+             head ? accept_all(party, party->listener, &party->circle, DPB_CHANNEL_STORE, deadline)
+                  : connect_stores(party, address, deadline));
+    if (environment->restarts)
+        snprintf(party->address, sizeof party->address, "%s", address);
+    else
+        forget_address(party);
     if (status == DPB_OK)
         find_machines(party);
     return status;
@@ -716,6 +729,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
                                .launcher = by_pmix ? dpb_pmix_launcher() : DPB_ENVIRONMENT_LAUNCHER,
                                .socket = -1,
                                .pmix_fd = -1,
+                               .listener = -1,
                                .timeout_ns = timeout_ns + DPB_PARTY_START_NS};
     begin_looks(made);
     dpb_status status = by_pmix ? join_by_pmix(made) : join_by_environment(made, environment);
@@ -730,6 +744,25 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
     }
     *party = made;
     return DPB_OK;
+}
+
+/* ---- again --------------------------------------------------------------------------------- */
+
+bool dpb_party_is_whole(const struct dpb_party *party)
+{
+    bool whole = true;
+    for (uint32_t part = 1; party && part < party->n_parts; part++)
+        whole = whole && party->channels[part].fd >= 0;
+    return whole;
+}
+
+dpb_status dpb_party_reconnect(struct dpb_party *party)
+{
+    const struct dpb_deadline deadline = deadline_of(party);
+    begin_looks(party);
+    return dpb_party_is_head(party)
+               ? accept_all(party, party->listener, &party->circle, DPB_CHANNEL_STORE, deadline)
+               : connect_stores(party, party->address, deadline);
 }
 
 /* ---- keeping ------------------------------------------------------------------------------- */

@@ -61,6 +61,10 @@ struct dpb_party {
     int *store_fds;
     int32_t *launcher_pids;           /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
+    /* For dpb_party_reconnect, where run.restart may call it: "" and -1 else. */
+    char address[DPB_ADDRESS_BYTES];
+    struct dpb_circle circle;
+    int listener; /* the head's */
 };
 
 /* Whether this part makes the job's document; NULL, a job without other parts: yes. */
@@ -101,6 +105,10 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
                            uint32_t n_workers, int *exit_code);
 /* The head has printed why the job does not begin: tells the connected parts to print nothing. */
 void dpb_party_refuse(struct dpb_party *party, dpb_status status);
+/* Whether dpb_party_reconnect can do so: all parts are connected. */
+bool dpb_party_is_whole(const struct dpb_party *party);
+/* All ranks start again: connects those of other parts to the store anew. Collective. */
+dpb_status dpb_party_reconnect(struct dpb_party *party);
 /* From here on the rank may die, and this process with it, and its connection to PMIx stays
  * open. */
 dpb_status dpb_party_keep(struct dpb_party *party);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "launch/environment.h"
 #include "plan/estimate.h"
 
 static const double mib = 1024.0 * 1024.0;
@@ -27,6 +28,20 @@ static uint64_t processes_of(const struct dpb_experiment *experiment, uint32_t m
     return ranks_of(experiment, experiment->n_workers + experiment->n_servers, machine) + 1;
 }
 
+/* Checkpoints of checkpoint.place = peer: rank 0's launcher keeps them, and each other launcher gets
+ * a copy of the one that its ranks continue. */
+static uint64_t kept_on(const struct dpb_experiment *experiment, uint32_t machine)
+{
+    uint32_t rank;
+    const bool has_head = machine == UINT32_MAX || experiment->machines[0] == machine;
+    uint64_t n = has_head ? DPB_KEPT : 0;
+    if (experiment->settings.run.launch != 0) /* a launcher each machine */
+        n += has_head ? 0 : 1;
+    else if (dpb_environment_is_here(&rank)) /* ... each rank */
+        n += processes_of(experiment, machine) - 1 - has_head;
+    return n * (dpb_experiment_kept_memory(experiment) / DPB_KEPT);
+}
+
 void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struct dpb_fit *fit)
 {
     const uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
@@ -47,8 +62,7 @@ void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struc
             fit->all_bytes += bytes;
     }
     fit->all_bytes += processes_of(experiment, machine) * process_bytes;
-    if (machine == UINT32_MAX || experiment->machines[0] == machine)
-        fit->all_bytes += dpb_experiment_kept_memory(experiment);
+    fit->all_bytes += kept_on(experiment, machine);
 }
 
 dpb_status dpb_fit_check(const struct dpb_experiment *experiment, const struct dpb_fit *fit,

@@ -543,20 +543,26 @@ static dpb_status check_state(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
+/* The launchers outlive the ranks, and PMIx knows no rank that comes again. */
+static bool restarts_here(void)
+{
+    const bool by_variables = strcmp(dpb_world.launcher, DPB_ENVIRONMENT_LAUNCHER) == 0;
+    return dpb_world.board ? !dpb_world.parted || by_variables : !dpb_pmix_is_here();
+}
+
 static dpb_status check_restart(const struct dpb_experiment *experiment,
                                 const struct dpb_contract *contract)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
     const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
-    uint32_t rank;
     const char *why =
         run->restart == 0             ? NULL
         : run->mode != DPB_MODE_TRAIN ? "run.restart is for trainings; leave it out"
-        : run->survive ? "run.restart beside run.survive: the others train on without the lost "
-                         "worker; leave one out"
-        : !started_locally(experiment) || dpb_environment_is_here(&rank)
-            ? "run.restart, and mpirun, srun and torchrun end a job when a process dies; leave it "
-              "out, or start dpbench without them"
+        : run->survive     ? "run.restart beside run.survive: the others train on without the lost "
+                             "worker; leave one out"
+        : !restarts_here() ? "run.restart, and a rank that joined by PMIx cannot join again; leave "
+                             "it out, or start "
+                             "one dpbench a machine by run.launch = environment (docs/launching.md)"
         : goes_apart(contract)
             ? "run.restart, and workers of this comm.name are steps apart; take a synchronous one"
         : !is_known ? "run.restart needs a known last step: give run.epochs, or run.steps with "

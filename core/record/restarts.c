@@ -150,17 +150,34 @@ static dpb_status continue_from(const struct dpb_restarts *restarts, uint64_t st
     return set_number(config, "steps", left - untimed);
 }
 
-static dpb_status write_config(struct dpb_restarts *restarts, const struct dpb_config *config)
+/* Takes over the JSON. */
+static dpb_status keep_config(struct dpb_restarts *restarts, json_t *json)
 {
-    json_t *json = dpb_config_to_json(config);
     free(restarts->config);
     restarts->config = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return dpb_allocated(restarts->config);
 }
 
+dpb_status dpb_restarts_follow(void *context, const struct dpb_again *head, struct dpb_again *again)
+{
+    struct dpb_restarts *restarts = context;
+    json_t *json = json_loads(head->config, 0, NULL);
+    json_t *load = json_object_get(json_object_get(json, "checkpoint"), "load");
+    char path[PATH_MAX];
+    if (!json)
+        return dpb_fail(DPB_PEER, "rank 0's launcher has sent a configuration that is none");
+    if (head->checkpoint >= 0) {
+        dpb_kept_path(&restarts->kept, 0, path, sizeof path);
+        json_object_set_new(load, "value", json_string(path));
+    }
+    const dpb_status status = keep_config(restarts, json);
+    *again = (struct dpb_again){restarts->config, head->checkpoint >= 0 ? 0 : -1};
+    return status;
+}
+
 dpb_status dpb_restarts_again(void *context, const struct dpb_loss *loss, struct dpb_board *board,
-                              const char **config)
+                              struct dpb_again *again)
 {
     struct dpb_restarts *restarts = context;
     const struct dpb_board_kept *kept = dpb_board_kept(board);
@@ -186,8 +203,9 @@ dpb_status dpb_restarts_again(void *context, const struct dpb_loss *loss, struct
     dpb_status status = dpb_allocated(next);
     if (continues)
         DPB_THEN(status, continue_from(restarts, step, end, i, next));
-    DPB_THEN(status, write_config(restarts, next));
+    DPB_THEN(status, keep_config(restarts, dpb_config_to_json(next)));
     dpb_config_destroy(next);
-    *config = restarts->config;
+    const bool in_memory = restarts->kept.files[0] >= 0;
+    *again = (struct dpb_again){restarts->config, continues && in_memory ? (int)i : -1};
     return status;
 }

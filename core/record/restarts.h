@@ -23,13 +23,16 @@ struct dpb_restarts {
     char *config;
 };
 
-/* With checkpoint.place = peer the launcher gets memfds for checkpoints; they grow as used. */
+/* With checkpoint.place = peer each launcher gets memfds for checkpoints; they grow as used. */
 dpb_status dpb_restarts_open(const struct dpb_experiment *experiment,
                              struct dpb_restarts *restarts);
 void dpb_restarts_close(struct dpb_restarts *restarts); /* accepts zeroed ones */
-/* The `again` of struct dpb_job; `context` is a struct dpb_restarts. Warns of the loss. */
+/* `again` and `follow` of struct dpb_job; `context` is a struct dpb_restarts. The first warns of the
+ * loss. */
 dpb_status dpb_restarts_again(void *context, const struct dpb_loss *loss, struct dpb_board *board,
-                              const char **config);
+                              struct dpb_again *again);
+dpb_status dpb_restarts_follow(void *context, const struct dpb_again *head,
+                               struct dpb_again *again);
 /* Adds `restarts` and `goodput`; `board` is the last start's. Nothing without run.restart. */
 void dpb_restarts_report(struct dpb_restarts *restarts, struct dpb_board *board, json_t *document);
 

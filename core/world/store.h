@@ -35,7 +35,7 @@ typedef enum dpb_store_op {
 } dpb_store_op;
 
 /* Frames carry operations below this; launch/channel.h has some of its own. */
-enum { DPB_FRAME_OPS = 48 };
+enum { DPB_FRAME_OPS = 64 };
 
 struct dpb_frame {
     uint32_t magic;

@@ -4,6 +4,7 @@
  * (test_launchers.c: that such a job does all that one of mpirun does.)
  */
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/boards.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
@@ -260,6 +262,24 @@ TEST(test_part_fails)
     unlink("result.json");
 }
 
+/* Its ranks cannot come back, though they may be lost. */
+TEST(test_launcher_lost)
+{
+    struct started started[2];
+    struct command said[2];
+    for (int i = 0; i < 2; i++)
+        start(&started[i], -1, i, 2, port_of(10), WORDS("LOCAL_WORLD_SIZE=2"),
+              BY_MACHINE "run.workers=4 run.restart=2 run.steps=100000 run.delay=constant(1ms)");
+    while (board_step(started[0].pid) < 3)
+        usleep(1000);
+    kill(started[1].pid, SIGKILL);
+    for (int i = 0; i < 2; i++)
+        command_finish(&started[i], &said[i], deadline_s);
+    assert_int_equal(said[0].exit_code, 1);
+    EXPECT_WORDS("launcher killed", said[0].err, "rank 2 (", "its launcher (", "has ended");
+    assert_int_equal(json_array_size(json_at(take_result(), "restarts")), 0);
+}
+
 TEST(test_parts_refused)
 {
     static const struct {
@@ -290,14 +310,18 @@ TEST(test_parts_refused)
  * test: from here on the program sees no other network. */
 TEST(test_machines)
 {
-    static const char *const settings[] = {"", "run.launch=environment run.workers=4"};
+    static const char *const settings[] = {
+        "", "run.launch=environment run.workers=4",
+        "run.launch=environment run.workers=4 device.name=fault device.fault=kill device.rank=3 "
+        "device.hook=backward device.call=8 run.restart=1 checkpoint.every=3 "
+        "checkpoint.place=peer"};
     const char *const *const secret[2] = {WORDS(SECRET), WORDS(SECRET)};
     if (network_possible())
         network_up(&network, 2, NULL);
     network_or_skip(&network);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct command said[2];
-        char line[256];
+        char line[512];
         snprintf(line, sizeof line, BASE "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
                  settings[i]);
         run_two(said, (const int[2]){0, 1}, port_of(7), secret, line);
@@ -310,6 +334,8 @@ TEST(test_machines)
         assert_string_equal(json_text_at(result, "config.comm.hosts.value"),
                             i == 0 ? "2x1" : "2x2");
         assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+        if (i == 2)
+            assert_true(json_number_at(result, "restarts.0.step") == 6);
     }
 }
 

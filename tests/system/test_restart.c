@@ -25,7 +25,7 @@
 static const double deadline_s = 60.0;
 static const double slack_s = 0.5; /* of a restart beside the job's own start */
 
-enum { STEPS = 60, WARMUP = 3, MOST_RANKS = 4 };
+enum { STEPS = 60, WARMUP = 3, MOST_RANKS = 4, MOST_LAUNCHERS = 2, FIRST_PORT = 20000 };
 
 #define RESTART FAULTS_BASE "eval.every=0 run.precision=fp64 "
 #define MEMORY "checkpoint.place=peer "
@@ -54,17 +54,47 @@ static size_t restarts_of(const struct command *command)
 
 static const struct job {
     const char *settings;
-    unsigned every; /* steps between checkpoints */
-    size_t n_ranks;
+    unsigned every;                /* steps between checkpoints */
+    unsigned n_ranks, n_launchers; /* launchers by variables have as many each; 0: the local one */
 } jobs[] = {
-    {MEMORY "comm.name=shm", 7, 2},
-    {MEMORY "comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk", 1, 2},
-    {MEMORY "comm.name=ps_cpu run.servers=1", 7, 3},
+    {MEMORY "comm.name=shm", 7, 2, 0},
+    {MEMORY "comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk", 1, 2, 0},
+    {MEMORY "comm.name=ps_cpu run.servers=1", 7, 3, 0},
     {MEMORY "comm.name=shm comm.shard=optimizer comm.late=1 comm.bucket=1kB optimizer.name=adam", 7,
-     2},
-    {FILES "comm.name=replicated run.workers=3", 11, 3},
-    {MEMORY "comm.name=local_sgd comm.period=3", 7, 2},
+     2, 0},
+    {FILES "comm.name=replicated run.workers=3", 11, 3, 0},
+    {MEMORY "comm.name=local_sgd comm.period=3", 7, 2, 0},
+    {MEMORY "run.workers=4 comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk",
+     7, 4, MOST_LAUNCHERS},
 };
+
+/* Launcher `i` of n of one machine. */
+static void start_launcher(struct started *started, unsigned i, unsigned n, const char *line)
+{
+    static unsigned port;
+    char of_rank[24], of_size[32], of_local[40], of_port[32];
+    if (port == 0)
+        port = FIRST_PORT + (unsigned)getpid() * 16 % 20000;
+    port += i == 0 ? 1 : 0;
+    snprintf(of_rank, sizeof of_rank, "RANK=%u", i);
+    snprintf(of_size, sizeof of_size, "WORLD_SIZE=%u", n);
+    snprintf(of_local, sizeof of_local, "LOCAL_WORLD_SIZE=%u", n);
+    snprintf(of_port, sizeof of_port, "MASTER_PORT=%u", port);
+    dpbench_start(started, WORDS(of_rank, of_size, of_local, of_port, "MASTER_ADDR=localhost"),
+                  FAULTS_BASE "run.launch=environment %s", line);
+}
+
+/* The job, whose first launcher's board tells of it, and its ranks. */
+static void start_job(const struct job *job, const char *line, struct started *started, pid_t *pids)
+{
+    const unsigned n = job->n_launchers, each = job->n_ranks / (n > 0 ? n : 1);
+    if (n == 0)
+        faults_start(started, line);
+    for (unsigned i = 0; i < n; i++)
+        start_launcher(&started[i], i, n, line);
+    for (unsigned i = 0; i < (n > 0 ? n : 1); i++)
+        faults_await_ranks(&started[i], pids + i * each, each);
+}
 
 /* Of all runs: from the last sign of life to the next step, and from the begin to the first. */
 static double restart_s, begin_s;
@@ -97,22 +127,26 @@ static void test_job(void **state)
     const struct job *job = *state;
     unsigned seed = faults_number_of("DPB_RESTART_SEED", 1) * 977 + (unsigned)(job - jobs);
     const long at = 12 + rand_r(&seed) % 35;
-    const unsigned rank = (unsigned)rand_r(&seed) % (unsigned)job->n_ranks;
+    const unsigned rank = (unsigned)rand_r(&seed) % job->n_ranks;
     char line[512];
     snprintf(line, sizeof line,
              "run.restart=1 eval.every=0 run.precision=fp64 run.steps=%d run.delay=constant(2ms) "
              "checkpoint.save=kept.safetensors checkpoint.every=%u %s",
              STEPS - WARMUP, job->every, job->settings);
-    struct started started;
-    struct command command;
+    struct started started[MOST_LAUNCHERS];
+    struct command command, other;
     struct traces before;
     pid_t pids[MOST_RANKS];
-    faults_start(&started, line);
-    faults_await_ranks(&started, pids, job->n_ranks);
-    while (board_step(started.pid) < at)
+    start_job(job, line, started, pids);
+    while (board_step(started[0].pid) < at)
         usleep(300);
     kill(pids[rank], SIGKILL);
-    command_finish(&started, &command, deadline_s);
+    command_finish(&started[0], &command, deadline_s);
+    for (unsigned i = 1; i < job->n_launchers; i++) {
+        command_finish(&started[i], &other, deadline_s);
+        assert_int_equal(other.exit_code, command.exit_code);
+        assert_string_equal(other.err, "");
+    }
     print_message("rank %u is killed at step %ld\n", rank, at);
     if (command.exit_code != 0 || restarts_of(&command) != 1)
         fail_msg("%s: exit %d: %s", line, command.exit_code, command.err);
@@ -319,21 +353,15 @@ TEST(test_refusals)
         {MEMORY "run.restart=1", "give run.restart and checkpoint.every"},
         {MEMORY "checkpoint.every=5", "give run.restart and checkpoint.every"},
     };
-    static const char *const launched[] = {"WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                                           "MASTER_ADDR=localhost", "MASTER_PORT=29417", NULL};
-    struct started started[2];
+    struct started started;
     struct command command;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, 2, WORDS(rows[i].words), RESTART "%s", rows[i].settings);
-    for (int rank = 0; rank < 2; rank++)
-        line_start(&started[rank], launched,
-                   "/usr/bin/env RANK=%d %s/dpbench " RESTART "run.restart=1", rank,
-                   build_directory());
-    for (int rank = 1; rank >= 0; rank--) {
-        command_finish(&started[rank], &command, deadline_s);
-        assert_int_equal(command.exit_code, 2);
-    }
-    EXPECT_WORDS("RANK", command.err, "start dpbench without them");
+    dpbench_start(&started, WORDS("PMIX_NAMESPACE=a", "PMIX_RANK=0"),
+                  "check -c base.ini eval.every=0 run.restart=1");
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 2);
+    EXPECT_WORDS("PMIx", command.err, "a rank that joined by PMIx cannot join again");
 }
 
 int main(void)
