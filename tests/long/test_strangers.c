@@ -15,130 +15,22 @@
 
 #include "launch/channel.h"
 #include "lib/faults.h"
+#include "lib/siege.h"
 #include "plan/experiment.h" /* dpb_host */
 #include "world/handshake.h"
 
-enum { PORT = 23571, N_STREAMS = 2, CROWD = 100 /* that stay while others come */ };
-
-/* ---- strangers ----------------------------------------------------------------------------- */
-
-enum kind { SILENT, LEAVES, RESETS, RUBBISH, FLOOD, HALF, MAGIC, PURPOSE, UNPROVEN, ECHO, KINDS };
-static const char *const kind_names[KINDS] = {
-    [SILENT] = "silent",     [LEAVES] = "leaves", [RESETS] = "resets", [RUBBISH] = "rubbish",
-    [FLOOD] = "flood",       [HALF] = "half",     [MAGIC] = "magic",   [PURPOSE] = "purpose",
-    [UNPROVEN] = "unproven", [ECHO] = "echo"};
-
-struct siege {
-    enum kind kind;
-    uint16_t port;
-    struct dpb_greeting greeting; /* that the port expects */
-    unsigned n, n_refused;        /* refused: the port closed the connection */
-    bool over;
-};
-
-/* From an address of its own now and then: ports of one address run out. */
-static int knock(const struct siege *siege, unsigned i)
-{
-    const struct sockaddr_in from = {.sin_family = AF_INET,
-                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + i % 200)},
-                             to = {.sin_family = AF_INET,
-                                   .sin_port = htons(siege->port),
-                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 20};
-    for (int tries = 0; tries < 5000; tries++, trial_sleep_ms(2)) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        if (bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 &&
-            connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
-            return fd;
-        close(fd);
-    }
-    return -1;
-}
-
-/* By a reset, which leaves no port waiting. */
-static void leave(int fd)
-{
-    const struct linger at_once = {.l_onoff = 1};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(fd);
-}
-
-/* Greets as one of the job would, or nearly so, and proves nothing. */
-static void claim(int fd, const struct siege *siege)
-{
-    struct dpb_greeting greeting = siege->greeting;
-    struct dpb_answer answer;
-    uint8_t proof[DPB_MAC_BYTES] = {1};
-    if (siege->kind == MAGIC)
-        greeting.magic ^= 1;
-    if (siege->kind == PURPOSE)
-        greeting.dialler = greeting.purpose = UINT32_MAX;
-    if (send(fd, &greeting, siege->kind == HALF ? 20 : sizeof greeting, MSG_NOSIGNAL) < 0 ||
-        siege->kind == HALF || recv(fd, &answer, sizeof answer, MSG_WAITALL) != sizeof answer)
-        return;
-    if (siege->kind == ECHO)
-        memcpy(proof, answer.code, sizeof proof);
-    (void)!send(fd, proof, sizeof proof, MSG_NOSIGNAL);
-}
-
-static void say(int fd, const struct siege *siege)
-{
-    static char rubbish[65536];
-    if (siege->kind == RUBBISH || siege->kind == FLOOD)
-        (void)!send(fd, rubbish, siege->kind == FLOOD ? sizeof rubbish : 500, MSG_NOSIGNAL);
-    else if (siege->kind >= HALF)
-        claim(fd, siege);
-}
-
-/* Whether the port has closed the connection, or does so soon; it is left. */
-static bool is_refused(int fd)
-{
-    char byte;
-    const bool refused = fd >= 0 && recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN;
-    leave(fd);
-    return refused;
-}
-
-static void *lay_siege(void *siege_)
-{
-    struct siege *siege = siege_;
-    const enum kind kind = siege->kind;
-    int crowd[CROWD];
-    memset(crowd, -1, sizeof crowd);
-    for (unsigned i = 0; i < siege->n; i++) {
-        int fd = knock(siege, i);
-        if (fd < 0)
-            break;
-        say(fd, siege);
-        if (kind == SILENT || kind == HALF) {
-            int *place = &crowd[i % CROWD]; /* whose turn is over: all places are taken */
-            siege->n_refused += is_refused(*place);
-            *place = fd;
-        } else if (kind == LEAVES || kind == RESETS) {
-            siege->n_refused++;
-            kind == RESETS ? leave(fd) : (void)close(fd);
-        } else {
-            siege->n_refused += is_refused(fd);
-        }
-    }
-    for (int i = 0; i < CROWD; i++) /* these have places, for as long as DPB_VISIT_NS */
-        siege->n_refused += is_refused(crowd[i]);
-    __atomic_store_n(&siege->over, true, __ATOMIC_RELEASE);
-    return NULL;
-}
+enum { PORT = 23571, N_STREAMS = 2 };
 
 static unsigned strangers_wanted(void)
 {
     return faults_number_of("DPB_STRANGERS", 3000);
 }
 
-static void expect_refused(enum kind kind, unsigned n_refused)
+static void expect_refused(enum siege_kind kind, unsigned n_refused)
 {
-    print_message("%u strangers, %s\n", n_refused, kind_names[kind]);
+    print_message("%u strangers, %s\n", n_refused, siege_names[kind]);
     if (n_refused != strangers_wanted())
-        fail_msg("%s: %u of %u strangers were turned away", kind_names[kind], n_refused,
+        fail_msg("%s: %u of %u strangers were turned away", siege_names[kind], n_refused,
                  strangers_wanted());
 }
 
@@ -199,11 +91,11 @@ static dpb_status talk(const struct dpb_connect_peer *peer)
 static void *annoy(void *scratch_)
 {
     struct trial_scratch *scratch = scratch_;
-    struct siege siege = {.kind = (enum kind)atoi(getenv("DPB_KIND")),
+    struct siege siege = {.kind = (enum siege_kind)atoi(getenv("DPB_KIND")),
                           .port = PORT,
                           .n = strangers_wanted(),
                           .greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 1}};
-    lay_siege(&siege);
+    siege_lay(&siege);
     scratch->numbers[REFUSED] = siege.n_refused;
     __atomic_store_n(&scratch->numbers[OVER], 1, __ATOMIC_RELEASE);
     return NULL;
@@ -229,15 +121,15 @@ static const struct trial_case cases[] = {{"siege", siege_of_ranks}, {NULL, NULL
 
 TEST(test_ranks)
 {
-    for (int kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < SIEGE_KINDS; kind++) {
         char number[8];
         snprintf(number, sizeof number, "%d", kind);
         setenv("DPB_KIND", number, 1);
         struct trial trial = {.name = "siege", .n_workers = 2, .timeout_s = 50};
         trial_run(&trial);
         if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
-            fail_msg("%s: %s\n%s", kind_names[kind], trial.at->cause, trial.errors);
-        expect_refused((enum kind)kind, (unsigned)trial.at->numbers[REFUSED]);
+            fail_msg("%s: %s\n%s", siege_names[kind], trial.at->cause, trial.errors);
+        expect_refused((enum siege_kind)kind, (unsigned)trial.at->numbers[REFUSED]);
     }
 }
 
@@ -272,7 +164,7 @@ static void besiege(struct dpb_door *door, struct siege *siege, struct caller *c
 {
     pthread_t strangers, part;
     int fd = -1;
-    assert_int_equal(pthread_create(&strangers, NULL, lay_siege, siege), 0);
+    assert_int_equal(pthread_create(&strangers, NULL, siege_lay, siege), 0);
     while (!__atomic_load_n(&siege->over, __ATOMIC_ACQUIRE))
         assert_int_equal(serve(door), -1);
     pthread_join(strangers, NULL);
@@ -296,9 +188,9 @@ TEST(test_launchers)
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
     assert_int_equal(dpb_channel_listen(&listener, &circle, caller.address), DPB_OK);
     assert_int_equal(sscanf(caller.address + 2 * DPB_SECRET_BYTES, " %u", &port), 1);
-    for (int kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < SIEGE_KINDS; kind++) {
         struct dpb_door door = {.listener = listener, .circle = &circle};
-        struct siege siege = {.kind = (enum kind)kind,
+        struct siege siege = {.kind = (enum siege_kind)kind,
                               .port = (uint16_t)port,
                               .n = strangers_wanted(),
                               .greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 3}};

@@ -1,9 +1,13 @@
+/* needs: cells */
 /*
  * test_environment.c - a job by variables alone, as torchrun and Kubernetes set them: what is
  * missing or wrong is refused by name, a secret stays one, and machines are told apart.
  * (test_launchers.c: that such a job does all that one of mpirun does.)
+ *
+ * DPB_ALL_CELLS: 3,000 strangers come while a job starts instead of 200.
  */
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +20,7 @@
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/siege.h"
 #include "lib/test.h"
 
 static const double deadline_s = 60.0;
@@ -25,10 +30,11 @@ static struct network network;
 #define BASE "-c job.ini --output result.json "
 enum { MOST = 8, FIRST_PORT = 20000 };
 
-/* Each test has a port, and so has each process that runs this test. */
+/* Each test has a port, and so has each process that runs this test. From 32768 on, connections of
+ * other processes may hold it. */
 static unsigned port_of(unsigned number)
 {
-    return FIRST_PORT + ((unsigned)getpid() * 16 + number) % 20000;
+    return FIRST_PORT + ((unsigned)getpid() * 16 + number) % 12000;
 }
 
 /* One rank's process: the variables of torchrun but LOCAL_WORLD_SIZE, and others, which may be the
@@ -180,6 +186,71 @@ TEST(test_strangers)
     run_two(said, nowhere, port_of(3), sizes, BASE "run.timeout_s=0.5");
     assert_int_equal(said[0].exit_code, 2);
     EXPECT_WORDS("another size", said[0].err, "rank 0 was told of 2 ranks, rank 1 (", "of 3");
+}
+
+enum { CROWDS = 4 };
+
+/* From the start of rank 1 to the end of the job. Before it starts, n strangers have come to rank
+ * 0, and others come until the job has ended. */
+static double start_besieged(unsigned n, unsigned port)
+{
+    struct siege sieges[CROWDS];
+    struct started started[2];
+    struct command said[2];
+    pthread_t threads[CROWDS];
+    unsigned n_came = 0, n_refused = 0, n_over = 0;
+    const int n_threads = n > 1 ? CROWDS : 1; /* one says that the port is open */
+    start(&started[0], -1, 0, 2, port, WORDS(SECRET), BASE);
+    for (int i = 0; i < n_threads; i++) {
+        sieges[i] = (struct siege){
+            .kind = n > 1 ? SIEGE_KINDS : SIEGE_LEAVES,
+            .port = (uint16_t)(port + 1),
+            .greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 1, .purpose = 1 + (unsigned)i % 2},
+            .n = n > 1 ? 0 : 1};
+        assert_int_equal(pthread_create(&threads[i], NULL, siege_lay, &sieges[i]), 0);
+    }
+    for (; n_came < n && n_over < (unsigned)n_threads; usleep(200)) {
+        n_came = n_over = 0;
+        for (int i = 0; i < n_threads; i++) {
+            n_came += __atomic_load_n(&sieges[i].n_came, __ATOMIC_ACQUIRE);
+            n_over += __atomic_load_n(&sieges[i].over, __ATOMIC_ACQUIRE);
+        }
+    }
+    start(&started[1], -1, 1, 2, port, WORDS(SECRET), BASE);
+    for (int rank = 1; rank >= 0; rank--)
+        command_finish(&started[rank], &said[rank], deadline_s);
+    const double took_s = now_s() - started[1].began_s;
+    n_came = 0;
+    for (int i = 0; i < n_threads; i++) {
+        __atomic_store_n(&sieges[i].stop, true, __ATOMIC_RELEASE);
+        pthread_join(threads[i], NULL);
+        n_came += sieges[i].n_came;
+        n_refused += sieges[i].n_refused;
+    }
+    if (said[0].exit_code != 0 || said[1].exit_code != 0)
+        fail_msg("%u strangers: exit %d, %d\n%s%s", n_came, said[0].exit_code, said[1].exit_code,
+                 said[0].err, said[1].err);
+    print_message("%u strangers: %.3f s\n", n_came, took_s);
+    assert_in_range(n_came, n, UINT32_MAX);
+    assert_int_equal(n_refused, n_came);
+    assert_true(json_number_at(take_result(), "world.workers") == 2);
+    return took_s;
+}
+
+/* None of them gets in, and the job starts as soon as without them, within a second. */
+TEST(test_siege)
+{
+    const bool all = getenv("DPB_ALL_CELLS");
+    const unsigned n_strangers = all ? 3000 : 200, n_turns = all ? 5 : 1, most_turns = 3 * n_turns;
+    double alone_s = 0, besieged_s = 0;
+    unsigned n = 0;
+    do {
+        alone_s += start_besieged(1, port_of(12));
+        besieged_s += start_besieged(n_strangers, port_of(14));
+        n++;
+    } while (n < n_turns || (besieged_s - alone_s > n && n < most_turns));
+    print_message("%.3f s alone, %.3f s besieged\n", alone_s / n, besieged_s / n);
+    assert_true(besieged_s - alone_s <= n);
 }
 
 TEST(test_port_taken)
