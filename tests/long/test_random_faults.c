@@ -1,8 +1,12 @@
 /*
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
- * names one cause, keeps what was measured, and leaves nothing behind. Half of them start again.
+ * names one cause, keeps what was measured, and leaves nothing behind. Half of them may start again:
+ * those that then come to their end have the bits of a training that checkpoint.load continued.
  *
  * A tenth as often all processes of a job stand still for longer than its deadlines: it goes on.
+ *
+ * Half as often ranks are killed, one after the other, in a job that may start again as often, once
+ * less, or more often.
  *
  * The same around the saves of checkpoints, a fifth as often: each training continues from what was
  * saved.
@@ -10,6 +14,7 @@
  * DPB_FAULTS=N: so many instead of 250; DPB_FAULTS_SEED=S: others. A failure names the command that
  * repeats it.
  */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +27,7 @@
 #include "lib/strategies.h"
 #include "lib/test.h"
 #include "lib/traces.h"
+#include "lib/weights.h"
 
 static const double most_s = 5.0; /* to end, beyond the deadline of who waits */
 static const double timeout_s = 1.0, deadline_s = 40.0;
@@ -65,8 +71,14 @@ static const struct strategy_form *pick_form(unsigned *seed)
     return form;
 }
 
-/* Returns how often the job may start again. */
-static int make_arguments(unsigned *seed, const char *fault, char *text, size_t size)
+/* A job with a fault. */
+struct draw {
+    char text[1024];         /* its arguments */
+    char inner[256];         /* those that say what it trains, without the fault */
+    int n_steps, n_restarts; /* that it makes, and may make */
+};
+
+static void make_arguments(unsigned *seed, const char *fault, struct draw *draw)
 {
     static const char *const places[] = {"file", "peer"};
     const struct strategy_form *form = pick_form(seed);
@@ -81,7 +93,10 @@ static int make_arguments(unsigned *seed, const char *fault, char *text, size_t 
     const bool on_core = rand_r(seed) % 4 == 0;
     const char *hook = device ? PICK(device_hooks) : PICK(comm_hooks);
     const int n_restarts = rand_r(seed) % 2 * 2;
-    snprintf(text, size,
+    draw->n_restarts = n_restarts;
+    draw->n_steps = 23; /* of base.ini */
+    snprintf(draw->inner, sizeof draw->inner, "%s", form_settings(form, "", n_workers));
+    snprintf(draw->text, sizeof draw->text,
              "%s device.name=%s run.comm_cores=%d run.timeout_s=%g "
              "run.stall_warning_s=0.5 checkpoint.save=x.safetensors checkpoint.every=4 %s "
              "run.restart=%d checkpoint.place=%s "
@@ -89,44 +104,96 @@ static int make_arguments(unsigned *seed, const char *fault, char *text, size_t 
              form_settings(form, "fault comm.inner=", n_workers), device ? "fault" : "reference",
              on_core, timeout_s, prove, n_restarts, n_restarts ? PICK(places) : "file", kind, fault,
              kind, hook, kind, rank, kind, call);
-    return n_restarts;
 }
 
 static int remove_checkpoints(void)
 {
-    return system("rm -f x*.safetensors");
+    return system("rm -f x*.safetensors whole*.safetensors");
+}
+
+/* Of a training that has started again: the bits of one that checkpoint.load continued at the same
+ * steps. Each time it reads the mean of the workers' statistics, which is rounded. */
+static void expect_same_weights(const struct draw *draw, const json_t *restarts)
+{
+    const size_t n = json_array_size(restarts);
+    char load[64] = "", name[32] = "";
+    int at = 0;
+    for (size_t i = 0; i <= n; i++) {
+        const json_t *restart = json_array_get(restarts, i);
+        const int to = i < n ? (int)json_number_at(restart, "step") : draw->n_steps;
+        struct command command;
+        assert_in_range(to, at, draw->n_steps);
+        if (to == at)
+            continue;
+        snprintf(name, sizeof name, "whole%zu.safetensors", i);
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE "%s eval.every=0 run.warmup_steps=0 run.steps=%d "
+                                 "checkpoint.save=%s %s",
+                     draw->inner, to - at, name, load);
+        snprintf(load, sizeof load, "checkpoint.load=%s", name);
+        at = to;
+    }
+    weights_expect_equal("x.safetensors", name, true);
+}
+
+/* Each restart is there, and the goodput is that of all steps over the whole time. How many. */
+static size_t expect_restarts(const struct draw *draw, const struct command *command)
+{
+    static const char *const times[] = {"detect_s", "reform_s", "reload_s", "first_step_s"};
+    const json_t *restarts = json_at(command->json, "restarts");
+    const size_t n = json_array_size(restarts);
+    const double samples = draw->n_steps * json_number_at(command->json, "batch.global"),
+                 rate = json_number_at(command->json, "goodput.samples_per_s"),
+                 wall_s = json_number_at(command->json, "goodput.wall_s");
+    if (n > (size_t)draw->n_restarts ||
+        json_is_true(json_at(command->json, "goodput.restarted")) != (n > 0) ||
+        !(fabs(rate * wall_s - samples) < 0.1) || wall_s > command->seconds)
+        fail_msg("%s: %zu restarts: %s", draw->text, n, command->out);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof times / sizeof *times; k++) {
+            const json_t *time = json_at(json_array_get(restarts, i), times[k]);
+            if (!(json_number_value(time) >= 0) && !json_is_null(time))
+                fail_msg("%s: %s of restart %zu: %s", draw->text, times[k], i, command->out);
+        }
+    if (n > 0)
+        expect_same_weights(draw, restarts);
+    return n;
 }
 
 /* Whether the fault came to pass. */
 static bool run_one(unsigned *seed)
 {
-    char arguments[1024];
+    struct draw draw;
     struct command command;
     struct traces before;
     const char *fault = PICK(faults);
-    const int n_starts = 1 + make_arguments(seed, fault, arguments, sizeof arguments);
+    make_arguments(seed, fault, &draw);
     traces_take(&before, ".");
-    double bound_s = n_starts * (most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0));
-    dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
+    double bound_s =
+        (1 + draw.n_restarts) * (most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0));
+    dpbench(&command, deadline_s, FAULTS_BASE "%s", draw.text);
     for (int try = 1; command.seconds > bound_s && try < TRIES; try++) { /* a busy machine */
         assert_int_equal(remove_checkpoints(), 0);
-        dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
+        dpbench(&command, deadline_s, FAULTS_BASE "%s", draw.text);
     }
     const char *status = json_text_at(command.json, "status");
     if (command.late || command.signal_number || command.seconds > bound_s)
-        fail_msg("%s: %.1f s, signal %d\n%s", arguments, command.seconds, command.signal_number,
+        fail_msg("%s: %.1f s, signal %d\n%s", draw.text, command.seconds, command.signal_number,
                  command.err);
-    bool failed = command.exit_code == 1;
+    const bool failed = command.exit_code == 1;
+    size_t n_restarts = 0;
     if (failed) {
-        const char *error = faults_only_error(arguments, &command);
-        EXPECT_WORDS(arguments, error, "rank ", "in phase '");
-        faults_expect_failed(arguments, &command);
+        const char *error = faults_only_error(draw.text, &command);
+        EXPECT_WORDS(draw.text, error, "rank ", "in phase '");
+        faults_expect_failed(draw.text, &command);
     } else if (command.exit_code != 0 || strcmp(status, "ok") != 0) {
-        fail_msg("%s: exit %d, status '%s'\n%s", arguments, command.exit_code, status, command.err);
+        fail_msg("%s: exit %d, status '%s'\n%s", draw.text, command.exit_code, status, command.err);
+    } else if (draw.n_restarts > 0) {
+        n_restarts = expect_restarts(&draw, &command);
     }
     assert_int_equal(remove_checkpoints(), 0); /* whole ones: what else there is is a leftover */
-    traces_expect_none(&before, arguments, 0.5);
-    return failed || json_array_size(json_at(command.json, "restarts")) > 0;
+    traces_expect_none(&before, draw.text, 0.5);
+    return failed || n_restarts > 0;
 }
 
 /* SIGINT or SIGTERM at any time from the first rank on. */
@@ -167,6 +234,70 @@ TEST(test_random_faults)
     }
     print_message("%u of %u faults came to pass\n", n_failed, n);
     assert_true(n_failed * 2 > n);
+}
+
+/* Any rank of the start that runs at that moment. */
+static bool kill_one(unsigned *seed, const struct started *started)
+{
+    pid_t pids[8];
+    usleep((unsigned)rand_r(seed) % 250000);
+    const size_t n = faults_children_of(started->pid, pids, sizeof pids / sizeof *pids);
+    return n > 0 && kill(pids[(size_t)rand_r(seed) % n], SIGKILL) == 0;
+}
+
+static void draw_restarts(unsigned *seed, struct draw *draw)
+{
+    static const char *const places[] = {"file", "peer"};
+    const struct strategy_form *form = pick_form(seed);
+    draw->n_steps = 60;
+    draw->n_restarts = 1 + rand_r(seed) % 3;
+    snprintf(draw->inner, sizeof draw->inner, "%s run.delay=constant(2ms)",
+             form_settings(form, "", 2 + rand_r(seed) % 2));
+    snprintf(draw->text, sizeof draw->text,
+             "%s eval.every=0 run.warmup_steps=0 run.steps=%d run.restart=%d checkpoint.every=%d "
+             "checkpoint.place=%s checkpoint.save=x.safetensors",
+             draw->inner, draw->n_steps, draw->n_restarts, 1 + rand_r(seed) % 11, PICK(places));
+}
+
+/* Returns how often the job has started again. */
+static size_t restart_one(unsigned *seed)
+{
+    struct draw draw;
+    struct started started;
+    struct command command;
+    struct traces before;
+    int n_killed = 0;
+    size_t n_restarts = 0;
+    draw_restarts(seed, &draw);
+    traces_take(&before, ".");
+    faults_start(&started, draw.text);
+    for (int i = rand_r(seed) % (draw.n_restarts + 2); i > 0; i--)
+        n_killed += kill_one(seed, &started);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code == 1 && n_killed > draw.n_restarts) {
+        EXPECT_WORDS(draw.text, faults_only_error(draw.text, &command), "rank ", "signal 9");
+        faults_expect_failed(draw.text, &command);
+    } else if (command.exit_code == 0) {
+        n_restarts = expect_restarts(&draw, &command);
+    } else {
+        fail_msg("%s: %d killed, exit %d\n%s", draw.text, n_killed, command.exit_code, command.err);
+    }
+    assert_int_equal(remove_checkpoints(), 0);
+    traces_expect_none(&before, draw.text, 0.5);
+    return n_restarts;
+}
+
+TEST(test_random_restarts)
+{
+    unsigned n = faults_number_of("DPB_FAULTS", 250) / 2,
+             seed = faults_number_of("DPB_FAULTS_SEED", 6);
+    size_t n_restarts = 0;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned own = seed + i * 2654435761u;
+        n_restarts += restart_one(&own);
+    }
+    print_message("%zu restarts in %u jobs\n", n_restarts, n);
+    assert_true(n_restarts * 3 > n);
 }
 
 TEST(test_random_interrupts)
