@@ -177,12 +177,12 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cc $(BUILT_WITH)
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 HOT_CORE := $(addprefix $(BUILD)/obj/,core/base/vec.o core/base/update.o core/proof/pattern.o links/links_memory.o)
 $(HOT_CORE): CFLAGS += -O3
-$(BUILD)/obj/plugins/codecs/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
+$(BUILD)/obj/plugins/codecs/%.o $(BUILD)/obj/plugins/lib/images/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 
 # The hot loops are the code that they would be without.
 UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE
 $(HOT_CORE): CORE_CFLAGS += $(UNHARDEN)
-$(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
+$(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/lib/images/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
 
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought; it
 # takes all cores, unless -j said how many.

@@ -16,8 +16,8 @@ FUZZ_BUILD := BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) CPU=no CUDA=no CFLAGS="-O1 -g -f
 FUZZ_NEEDS_idx     := plugins/data/idx
 FUZZ_NEEDS_cifar10 := plugins/data/cifar
 FUZZ_NEEDS_tokens  := plugins/data/tokens
-FUZZ_NEEDS_pack    := $(basename $(wildcard plugins/data/image_folder/*.c))
-FUZZ_NEEDS_jpeg    := $(FUZZ_NEEDS_pack)
+FUZZ_NEEDS_jpeg    := $(basename $(lib_images))
+FUZZ_NEEDS_pack    := $(FUZZ_NEEDS_jpeg) $(basename $(wildcard plugins/data/image_folder/*.c))
 FUZZ_NEEDS_ring    := $(basename $(lib_comm))
 FUZZ_NEEDS_mesh    := $(FUZZ_NEEDS_ring)
 FUZZ_NEEDS_text    := plugins/lib/tcp/interface

@@ -5,6 +5,11 @@ JPEG_FOUND  := $(shell grep -ls jpeg_crop_scanline $(JPEG_HEADER))
 $(eval $(call optional,JPEG,$(JPEG_FOUND),libjpeg-turbo was not found; Debian's package \
 	libjpeg62-turbo-dev brings it,data/image_folder,data image_folder))
 
-$(BUILD)/obj/plugins/data/image_folder/%.o: EXTRA_CFLAGS = $(shell $(PKG_CONFIG) --cflags libjpeg)
+# The data plugins that make samples of JPEG files.
+JPEG_CFLAGS  = $(shell $(PKG_CONFIG) --cflags libjpeg)
 JPEG_LIBS    = $(shell $(PKG_CONFIG) --libs libjpeg)
-$(BUILD)/plugins/data_image_folder.so: LDLIBS = $(JPEG_LIBS)
+JPEG_PLUGINS := $(BUILD)/plugins/data_image_folder.so
+lib_images  := $(wildcard plugins/lib/images/*.c)
+$(JPEG_PLUGINS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_images))
+$(JPEG_PLUGINS): LDLIBS = $(JPEG_LIBS)
+$(BUILD)/obj/plugins/lib/images/%.o $(BUILD)/obj/plugins/data/image_folder/%.o: EXTRA_CFLAGS = $(JPEG_CFLAGS)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "dpbench/plugin.h"
+#include "read_at.h"
 
 static const struct dpb_host *host;
 
@@ -32,6 +33,7 @@ struct options {
     const char *path, *test_path;
     int type; /* enum type */
     int64_t length, vocabulary;
+    bool direct;
 };
 
 static const char *const types[] = {"bytes", "uint16", "llmc", NULL};
@@ -50,6 +52,7 @@ static const struct dpb_option option_table[] = {
     {"vocabulary", DPB_OPT_INT, "ids", "50257", 2, 1 << 24, NULL,
      offsetof(struct options, vocabulary), "Ids are below it; of bytes it is 256.",
      "data.type = uint16, llmc"},
+    DIRECT_OPTION(struct options, direct),
     {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -71,6 +74,7 @@ struct tokens {
     struct set sets[2]; /* by dpb_split; the second has no files where it is a part of the first */
     uint64_t n_train;   /* windows of the training set */
     uint32_t length, vocabulary;
+    bool direct;
     uint64_t bytes_read;
 };
 
@@ -82,23 +86,17 @@ static uint32_t word_at(const uint8_t *bytes)
            (uint32_t)bytes[3] << 24;
 }
 
-static dpb_status read_at(int fd, const char *path, uint64_t offset, void *to, size_t n)
+static dpb_status read_ids_at(int fd, const char *path, uint64_t offset, void *to, size_t n)
 {
-    size_t done = 0;
-    while (done < n) {
-        const ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return host->fail(DPB_IO, "%s: byte %" PRIu64 ": cannot be read: %s", path,
-                              offset + done, strerror(errno));
-        if (got == 0)
-            return host->fail(DPB_DATA,
-                              "%s: byte %" PRIu64 ": expected more ids, found the end: the file "
-                              "has become shorter",
-                              path, offset + done);
-        done += (size_t)got;
-    }
+    size_t got;
+    if (!read_at(fd, to, n, offset, &got))
+        return host->fail(DPB_IO, "%s: byte %" PRIu64 ": cannot be read: %s", path, offset + got,
+                          strerror(errno));
+    if (got < n)
+        return host->fail(DPB_DATA,
+                          "%s: byte %" PRIu64 ": expected more ids, found the end: the file "
+                          "has become shorter",
+                          path, offset + got);
     return DPB_OK;
 }
 
@@ -112,7 +110,7 @@ static dpb_status read_header(int fd, struct file *file, uint64_t size)
                           "%s: expected llm.c's header of 1,024 bytes, found a file of %" PRIu64
                           " bytes; is it data.type = uint16?",
                           file->path, size);
-    DPB_TRY(read_at(fd, file->path, 0, raw, sizeof raw));
+    DPB_TRY(read_ids_at(fd, file->path, 0, raw, sizeof raw));
     const uint32_t magic = word_at(raw), version = word_at(raw + 4), n = word_at(raw + 8);
     if (magic == EVALUATION)
         return host->fail(DPB_UNSUPPORTED,
@@ -134,10 +132,12 @@ static dpb_status read_header(int fd, struct file *file, uint64_t size)
 }
 
 /* What the file has, by its size and its header. */
-static dpb_status look_into(struct file *file, enum type type)
+static dpb_status look_into(struct file *file, enum type type, bool direct)
 {
     struct stat status;
-    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = open_to_read(file->path, direct);
+    if (fd < 0 && lacks_direct(host, file->path, direct, errno))
+        return DPB_UNSUPPORTED;
     if (fd < 0)
         return host->fail(DPB_DATA, "%s: cannot be opened: %s", file->path, strerror(errno));
     dpb_status result = DPB_OK;
@@ -207,7 +207,7 @@ static dpb_status open_set(const struct options *options, const char *path, uint
     DPB_TRY(S_ISDIR(status.st_mode) ? add_directory(set, path) : add_file(set, path));
     for (size_t i = 0; i < set->n_files; i++) {
         struct file *file = &set->files[i];
-        DPB_TRY(look_into(file, (enum type)options->type));
+        DPB_TRY(look_into(file, (enum type)options->type, options->direct));
         file->first = set->n_windows;
         set->n_windows += file->n_tokens > 0 ? (file->n_tokens - 1) / length : 0;
     }
@@ -270,6 +270,7 @@ static dpb_status tokens_open(const void *given, const struct dpb_data_request *
     if (!source)
         return DPB_NO_MEMORY;
     source->length = options->length ? (uint32_t)options->length : request->shape.w;
+    source->direct = options->direct;
     source->vocabulary = options->type == BYTES ? 256 : (uint32_t)options->vocabulary;
     dpb_status status = open_set(options, options->path, source->length, &source->sets[DPB_TRAIN]);
     if (options->test_path[0] != '\0')
@@ -308,7 +309,7 @@ static dpb_status read_ids(struct tokens *source, const struct file *file, int f
     const uint64_t n = source->length, bytes = file->bytes;
     const uint64_t offset = file->header + first * bytes;
     uint8_t *raw = (uint8_t *)ids + n * (sizeof *ids - bytes);
-    DPB_TRY(read_at(fd, file->path, offset, raw, n * bytes));
+    DPB_TRY(read_ids_at(fd, file->path, offset, raw, n * bytes));
     __atomic_add_fetch(&source->bytes_read, n * bytes, __ATOMIC_RELAXED);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t id = 0;
@@ -336,7 +337,7 @@ static dpb_status tokens_fetch(void *handle, dpb_split split, uint64_t epoch,
         const struct file *file = file_of(set, window);
         const uint64_t first = (window - file->first) * source->length;
         const size_t at = (size_t)i * source->length;
-        const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+        const int fd = open_to_read(file->path, source->direct);
         if (fd < 0)
             return host->fail(DPB_IO, "%s: cannot be opened: %s", file->path, strerror(errno));
         dpb_status status = read_ids(source, file, fd, first, (int32_t *)samples + at);

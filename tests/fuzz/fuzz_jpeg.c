@@ -1,5 +1,5 @@
-/* fuzz_jpeg.c - a picture of data 'image_folder': crop, decoding and resizing of it. */
-#include "plugins/data/image_folder/samples.h"
+/* fuzz_jpeg.c - a picture of data 'image_folder' and others: crop, decoding and resizing of it. */
+#include "plugins/lib/images/images.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_PIXELS = 1 << 16 };
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
     fuzz_begin();
-    folder_host = fuzz_host();
+    image_host = fuzz_host();
     uint8_t way = fuzz_byte(&input);
     struct tools tools = {decoder_create(), resizer_create(shape)};
     FUZZ_CHECK(tools.decoder && tools.resizer);

@@ -477,10 +477,13 @@ TEST(test_cache)
     assert_true(pread(fd, all, BYTES, 0) == BYTES);
     free(all);
     close(fd);
-    dpbench_ends(&command, deadline_s, 0,
-                 "data -c x.ini data.threads=1 run.seconds=20ms "
-                 "data.name=tokens model.name=gpt_tiny data.path=long.txt");
+#define WARM                                                                              \
+    "data -c x.ini data.threads=1 run.seconds=20ms data.name=tokens model.name=gpt_tiny " \
+    "data.path=long.txt "
+    dpbench_ends(&command, deadline_s, 0, WARM);
     expect_line(command.out, "^cache: warm: nothing came from storage");
+    dpbench_ends(&command, deadline_s, 0, WARM "data.direct=yes"); /* past the cache */
+    expect_line(command.out, "^cache: cold: ");
     unlink("long.txt");
     unlink("cache.json");
 }

@@ -234,6 +234,7 @@ static const struct {
     {"data.aspect_min", "test_image_folder"},
     {"data.augment", "test_cifar10"},
     {"data.decode", "test_image_folder"},
+    {"data.direct", "test_image_folder, test_tokens"},
     {"data.eval_ratio", "test_image_folder"},
     {"data.flip", "test_image_folder"},
     {"data.length", "test_tokens"},

@@ -101,6 +101,12 @@ TEST(test_shards_give_the_same_losses)
     train(&first, "set", "eval.final=yes comm.name=shm data.shard=yes data.threads=0");
     train(&other, "set", "eval.final=yes comm.name=shm data.shard=yes data.preload=memory");
     expect_same_losses(&first, &other, "shards");
+    for (int i = 0; i < 2; i++) { /* the first writes them */
+        train(&other, "set",
+              "eval.final=yes comm.name=shm data.shard=yes data.preload=shard data.shard_file=own");
+        expect_same_losses(&first, &other, "shards of their own");
+        assert_true(access("own.0-of-2", F_OK) == 0 && access("own.1-of-2", F_OK) == 0);
+    }
 }
 
 TEST(test_damage_is_in_the_result)

@@ -482,7 +482,9 @@ TEST(test_options_that_cannot_be)
         {"data.area_min=0.5", "data.area_max=0.4", "data.area_min = 0.5 is more than"},
         {"data.aspect_min=2", NULL, "data.aspect_min = 2 is more than data.aspect_max"},
         {"data.preload=file", NULL, "needs data.shard_file"},
-        {"data.shard_file=x", NULL, "is used by data.preload = file only"},
+        {"data.preload=shard", NULL, "data.preload = shard needs data.shard_file"},
+        {"data.preload=shard", "data.shard_file=x", "data.preload = shard needs data.shard = yes"},
+        {"data.shard_file=x", NULL, "is used by data.preload = file and shard only"},
     };
     struct source source;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -91,6 +91,8 @@ static void make_set_of(const char *set, struct picture picture, struct jpeg_for
 /* ---- the plugin opens and locks files by these ----------------------------------------------- */
 
 static bool part_vanishes; /* after the plugin has met it */
+static bool no_direct;     /* as on some file systems */
+static unsigned n_direct;  /* files that were opened for direct reads */
 
 int open(const char *path, int flags, ...)
 {
@@ -101,6 +103,11 @@ int open(const char *path, int flags, ...)
     if (part_vanishes && strstr(path, ".part") && !(flags & O_CREAT)) {
         part_vanishes = false;
         unlink(path);
+    }
+    n_direct += (flags & O_DIRECT) != 0;
+    if (no_direct && (flags & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
     }
     return openat(AT_FDCWD, path, flags, mode);
 }
@@ -664,6 +671,87 @@ TEST(test_without_locks)
     dpb_first_error_clear();
     unlink("free.pack.part");
     no_locks = false;
+}
+
+/* Files, memory that is filled from them, and packs, which lie between the blocks of a disk. */
+TEST(test_direct_reads)
+{
+    static const char *const ways[][4] = {
+        {"data.direct=yes"},
+        {"data.direct=yes", "data.preload=memory"},
+        {"data.direct=yes", "data.preload=file", "data.shard_file=direct.pack"}};
+    struct dpb_data_request request = request_of(SIDE);
+    const int fd = openat(AT_FDCWD, "same/train/b/00.jpg", O_RDONLY | O_DIRECT);
+    if (fd < 0)
+        skip(); /* the tests' directory is on such a file system */
+    close(fd);
+    struct source plain = open_set("same", &request, NULL), source;
+    fetch_in_one(&plain, 1, &expected);
+    for (int i = 0; i < 3; i++) {
+        n_direct = 0;
+        source = open_set("same", &request, ways[i]);
+        fetch_in_one(&source, 1, &actual);
+        assert_memory_equal(&actual, &expected, sizeof expected);
+        assert_in_range(n_direct, i == 2 ? 1 : IMAGES, 2 * IMAGES);
+        source_close(&source);
+    }
+    no_direct = true;
+    const char *const assignments[] = {"data.path=same", "data.direct=yes", NULL};
+    assert_int_equal(source_open("image_folder", &request, assignments, &source), DPB_UNSUPPORTED);
+    expect_part(dpb_first_error(NULL), "data.direct = yes, and this file system has no direct");
+    source_close(&source);
+    dpb_first_error_clear();
+    no_direct = false;
+    source_close(&plain);
+    unlink("direct.pack");
+}
+
+static uint64_t bytes_of(const char *path)
+{
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    return (uint64_t)status.st_size;
+}
+
+/* Each of three ranks packs its training images, and reads them back. */
+TEST(test_own_shards)
+{
+    static const char *const ways[4] = {"data.preload=shard", "data.shard_file=own"};
+    struct dpb_data_request request = request_of(SIDE);
+    struct source plain = open_set("same", &request, NULL), source;
+    uint8_t sample[BYTES], other[BYTES];
+    int32_t label;
+    uint64_t sum = 0;
+    fetch_in_one(&plain, 2, &expected);
+    fetch(&plain, DPB_TEST, 0, 4, other, &label);
+    for (uint32_t rank = 0; rank < 6; rank++) { /* the second three find them */
+        struct dpb_data_counts counts;
+        char path[32];
+        request.rank = rank % 3;
+        request.n_workers = 3;
+        request.sharded = true;
+        source = open_set("same", &request, ways);
+        for (uint64_t i = request.rank; i < IMAGES; i += 3) {
+            fetch(&source, DPB_TRAIN, 2, i, sample, &label);
+            assert_memory_equal(sample, expected.samples[i], BYTES);
+        }
+        source.ops->count(source.handle, &counts);
+        snprintf(path, sizeof path, "own.%u-of-3", request.rank);
+        sum += counts.bytes_read;
+        assert_true(bytes_of(path) > counts.bytes_read);
+        fetch(&source, DPB_TEST, 0, 4, sample, &label); /* where it lies */
+        assert_memory_equal(sample, other, BYTES);
+        source_close(&source);
+    }
+    assert_int_equal(sum, 2 * bytes_of_files("same", "train"));
+    assert_int_equal(rename("own.0-of-3", "own.1-of-3"), 0);
+    request.rank = 1;
+    const char *const assignments[] = {"data.path=same", ways[0], ways[1], NULL};
+    assert_int_equal(source_open("image_folder", &request, assignments, &source), DPB_DATA);
+    expect_part(dpb_first_error(NULL), "own.1-of-3: it has the images of another worker");
+    source_close(&source);
+    dpb_first_error_clear();
+    source_close(&plain);
 }
 
 /* A rank of three keeps its third, and gives what one that keeps all gives. */

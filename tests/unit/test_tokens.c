@@ -360,6 +360,37 @@ TEST(test_threads)
     source_close(&source);
 }
 
+/* Windows that are longer than one direct read, and lie between the blocks of a disk. */
+TEST(test_direct)
+{
+    enum { LONG = 300001 };
+    uint8_t *text = own_memory(malloc(2 * LONG + 5), free);
+    int32_t *ids = own_memory(malloc(LONG * sizeof *ids), free),
+            *labels = own_memory(malloc(LONG * sizeof *labels), free);
+    const struct form of_bytes = {.type = "bytes"};
+    struct source source;
+    for (uint32_t i = 0; i < 2 * LONG + 5; i++)
+        text[i] = (uint8_t)(i * i % 251);
+    write_file(place("long"), text, 2 * LONG + 5);
+    if (open_more(&of_bytes, "long", NULL, "data.direct=yes", &source) != DPB_OK) {
+        expect_message("this file system has no direct reads");
+        skip();
+    }
+    source_close(&source);
+    const char path[] = "data.path=";
+    char whole[600];
+    snprintf(whole, sizeof whole, "%s%s", path, place("long"));
+    const char *const assignments[] = {whole, "data.direct=yes", "data.length=300001", NULL};
+    assert_int_equal(source_open("tokens", &of_ids, assignments, &source), DPB_OK);
+    for (uint64_t window = 0; window < 2; window++) {
+        assert_int_equal(fetch(&source, DPB_TRAIN, window, ids, labels), DPB_OK);
+        for (uint32_t i = 0; i < LONG; i++)
+            if (ids[i] != text[window * LONG + i] || labels[i] != text[window * LONG + i + 1])
+                fail_msg("window %d, id %u: %d", (int)window, i, ids[i]);
+    }
+    source_close(&source);
+}
+
 /* ---- damage -------------------------------------------------------------------------------- */
 
 /* An id of a window, and one that is nothing but the last label. */

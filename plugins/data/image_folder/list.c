@@ -16,37 +16,7 @@
 
 #include "samples.h"
 
-const struct dpb_host *folder_host;
-
 /* ---- names --------------------------------------------------------------------------------- */
-
-/* Length of the UTF-8 sequence that begins here; 0: none does. */
-static size_t utf8_length(const uint8_t *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4 || (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    return n;
-}
-
-const char *printable(const char *name, char text[PATH_BYTES])
-{
-    size_t used = 0;
-    for (const uint8_t *s = (const uint8_t *)name; *s && used < PATH_BYTES - 8;) {
-        size_t n = *s < 0x20 || *s == 0x7f ? 0 : utf8_length(s);
-        if (n == 0)
-            used += (size_t)snprintf(text + used, PATH_BYTES - used, "\\x%02x", *s++);
-        for (; n > 0; n--)
-            text[used++] = (char)*s++;
-    }
-    text[used] = '\0';
-    return text;
-}
 
 static bool is_jpeg_name(const char *name)
 {
@@ -64,12 +34,12 @@ static dpb_status grow(void **memory, uint64_t *capacity, uint64_t wanted, size_
     uint64_t larger = *capacity < 512 ? 1024 : *capacity * 2;
     if (larger < wanted)
         larger = wanted;
-    void *moved = folder_host->alloc((size_t)larger * unit);
+    void *moved = image_host->alloc((size_t)larger * unit);
     if (!moved)
         return DPB_NO_MEMORY;
     if (*memory)
         memcpy(moved, *memory, (size_t)*capacity * unit);
-    folder_host->release(*memory, (size_t)*capacity * unit);
+    image_host->release(*memory, (size_t)*capacity * unit);
     *memory = moved;
     *capacity = larger;
     return DPB_OK;
@@ -120,7 +90,7 @@ static dpb_status fail_at(const char *path, const char *what)
 {
     char text[PATH_BYTES];
     int error = errno;
-    return folder_host->fail(DPB_DATA, "%s: %s: %s", printable(path, text), what, strerror(error));
+    return image_host->fail(DPB_DATA, "%s: %s: %s", printable(path, text), what, strerror(error));
 }
 
 static dpb_status walk_begin(struct walk *walk, const char *path)
@@ -152,9 +122,9 @@ static dpb_status walk_type(const struct walk *walk, bool follow, unsigned char 
                 follow ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
         int error = errno;
         char a[PATH_BYTES], b[PATH_BYTES];
-        return folder_host->fail(DPB_DATA, "%s/%s: cannot be looked at: %s",
-                                 printable(walk->path, a), printable(walk->entry->d_name, b),
-                                 strerror(error));
+        return image_host->fail(DPB_DATA, "%s/%s: cannot be looked at: %s",
+                                printable(walk->path, a), printable(walk->entry->d_name, b),
+                                strerror(error));
     }
     *type = IFTODT(status.st_mode);
     return DPB_OK;
@@ -195,13 +165,13 @@ static dpb_status list_classes(struct listing *listing, dpb_split split, struct 
     if (status != DPB_OK)
         return status;
     if (classes->n == 0)
-        return folder_host->fail(DPB_DATA,
-                                 "%s: there is no class directory in it (%" PRIu64
-                                 " other files): images are expected as CLASS/NAME.jpg",
-                                 printable(path, text), classes->other);
+        return image_host->fail(DPB_DATA,
+                                "%s: there is no class directory in it (%" PRIu64
+                                " other files): images are expected as CLASS/NAME.jpg",
+                                printable(path, text), classes->other);
     if (classes->n > INT32_MAX)
-        return folder_host->fail(DPB_DATA, "%s: more than %d classes", printable(path, text),
-                                 INT32_MAX);
+        return image_host->fail(DPB_DATA, "%s: more than %d classes", printable(path, text),
+                                INT32_MAX);
     qsort_r(classes->names, (size_t)classes->n, sizeof *classes->names, compare_names,
             listing->text);
     return DPB_OK;
@@ -219,7 +189,7 @@ static dpb_status compare_classes(const struct listing *listing, const struct cl
             continue;
         dpb_split has = order < 0 ? DPB_TRAIN : DPB_TEST;
         char path[PATH_BYTES], text[PATH_BYTES];
-        return folder_host->fail(
+        return image_host->fail(
             DPB_DATA, "%s: class '%s' is in %s but not in %s: both need the same classes",
             printable(listing->path, path), printable(has == DPB_TRAIN ? a : b, text),
             listing->splits[has].directory, listing->splits[1 - has].directory);
@@ -248,14 +218,14 @@ static dpb_status walk_images(struct listing *listing, struct walk *walk, struct
         char a[PATH_BYTES], b[PATH_BYTES];
         DPB_TRY(walk_type(walk, false, &type));
         if (type == DT_DIR)
-            return folder_host->fail(DPB_DATA,
-                                     "%s/%s: a directory within a class: images are expected as "
-                                     "%s/CLASS/NAME.jpg, no deeper",
-                                     printable(walk->path, a), printable(name, b), list->directory);
+            return image_host->fail(DPB_DATA,
+                                    "%s/%s: a directory within a class: images are expected as "
+                                    "%s/CLASS/NAME.jpg, no deeper",
+                                    printable(walk->path, a), printable(name, b), list->directory);
         if ((type == DT_REG || type == DT_LNK) && is_jpeg_name(name)) {
             if (strlen(walk->path) + strlen(name) + 2 > PATH_BYTES)
-                return folder_host->fail(DPB_DATA, "%s: paths of its files have more than %d bytes",
-                                         printable(walk->path, a), PATH_BYTES - 1);
+                return image_host->fail(DPB_DATA, "%s: paths of its files have more than %d bytes",
+                                        printable(walk->path, a), PATH_BYTES - 1);
             DPB_TRY(add_name(listing, &list->names, &list->name_capacity, &list->n, name));
         } else if (ignored->n++ == 0) {
             snprintf(ignored->first, sizeof ignored->first, "%.2000s/%.255s", walk->path, name);
@@ -270,19 +240,19 @@ static dpb_status list_class(struct listing *listing, struct split_list *list, c
     char path[PATH_BYTES], text[PATH_BYTES];
     uint64_t first = list->n, before = ignored->n;
     if (snprintf(path, sizeof path, "%s/%s/%s", listing->path, list->directory, name) >= PATH_BYTES)
-        return folder_host->fail(DPB_DATA, "%s: paths of classes have more than %d bytes",
-                                 printable(listing->path, text), PATH_BYTES - 1);
+        return image_host->fail(DPB_DATA, "%s: paths of classes have more than %d bytes",
+                                printable(listing->path, text), PATH_BYTES - 1);
     DPB_TRY(walk_begin(&walk, path));
     dpb_status status = walk_images(listing, &walk, list, ignored);
     closedir(walk.stream);
     if (status != DPB_OK)
         return status;
     if (list->n == first)
-        return folder_host->fail(DPB_DATA,
-                                 "%s: a class without images: none of its %" PRIu64
-                                 " files is named .jpg or .jpeg; "
-                                 "fill the directory or remove it",
-                                 printable(path, text), ignored->n - before);
+        return image_host->fail(DPB_DATA,
+                                "%s: a class without images: none of its %" PRIu64
+                                " files is named .jpg or .jpeg; "
+                                "fill the directory or remove it",
+                                printable(path, text), ignored->n - before);
     qsort_r(list->names + first, (size_t)(list->n - first), sizeof *list->names, compare_names,
             listing->text);
     return DPB_OK;
@@ -292,7 +262,7 @@ static dpb_status list_images(struct listing *listing, dpb_split split)
 {
     struct split_list *list = &listing->splits[split];
     struct ignored ignored = {.n = 0};
-    list->first = folder_host->alloc((listing->n_classes + (size_t)1) * sizeof *list->first);
+    list->first = image_host->alloc((listing->n_classes + (size_t)1) * sizeof *list->first);
     if (!list->first)
         return DPB_NO_MEMORY;
     for (uint32_t c = 0; c < listing->n_classes; c++) {
@@ -304,14 +274,13 @@ static dpb_status list_images(struct listing *listing, dpb_split split)
     list->first[listing->n_classes] = list->n;
     char text[PATH_BYTES];
     if (ignored.n > 0)
-        folder_host->warn("ignored_files",
-                          "%" PRIu64
-                          " files beside the images are not named .jpg or .jpeg and were "
-                          "left out, the first: %s",
-                          ignored.n, printable(ignored.first, text));
+        image_host->warn("ignored_files",
+                         "%" PRIu64 " files beside the images are not named .jpg or .jpeg and were "
+                         "left out, the first: %s",
+                         ignored.n, printable(ignored.first, text));
     if (list->n > UINT32_MAX)
-        return folder_host->fail(DPB_UNSUPPORTED, "%s: more than 2^32 images",
-                                 printable(listing->path, text));
+        return image_host->fail(DPB_UNSUPPORTED, "%s: more than 2^32 images",
+                                printable(listing->path, text));
     return DPB_OK;
 }
 
@@ -322,17 +291,17 @@ void listing_destroy(struct listing *listing)
     size_t classes = listing->n_classes;
     for (int split = 0; split < 2; split++) {
         struct split_list *list = &listing->splits[split];
-        folder_host->release(list->names, (size_t)list->name_capacity * sizeof *list->names);
-        folder_host->release(list->first, (classes + 1) * sizeof *list->first);
+        image_host->release(list->names, (size_t)list->name_capacity * sizeof *list->names);
+        image_host->release(list->first, (classes + 1) * sizeof *list->first);
     }
-    folder_host->release(listing->classes, classes * sizeof *listing->classes);
-    folder_host->release(listing->text, (size_t)listing->text_capacity);
+    image_host->release(listing->classes, classes * sizeof *listing->classes);
+    image_host->release(listing->text, (size_t)listing->text_capacity);
 }
 
 static dpb_status keep_classes(struct listing *listing, const struct classes *classes)
 {
     size_t bytes = (size_t)classes->n * sizeof *listing->classes;
-    listing->classes = folder_host->alloc(bytes);
+    listing->classes = image_host->alloc(bytes);
     if (!listing->classes)
         return DPB_NO_MEMORY;
     memcpy(listing->classes, classes->names, bytes);
@@ -364,18 +333,18 @@ dpb_status listing_create(const char *path, const char *const directories[2],
     if (stat(path, &status) != 0)
         return fail_at(path, "data.path, the directory of the images, cannot be looked at");
     if (!S_ISDIR(status.st_mode))
-        return folder_host->fail(DPB_DATA, "%s: data.path is not a directory", path);
+        return image_host->fail(DPB_DATA, "%s: data.path is not a directory", path);
     for (int split = 0; split < 2; split++) {
         if (strlen(path) + strlen(directories[split]) + 2 > PATH_BYTES)
-            return folder_host->fail(DPB_USAGE,
-                                     "data.path, data.train and data.val are longer "
-                                     "than %d bytes",
-                                     PATH_BYTES - 1);
+            return image_host->fail(DPB_USAGE,
+                                    "data.path, data.train and data.val are longer "
+                                    "than %d bytes",
+                                    PATH_BYTES - 1);
     }
     dpb_status result = list_all(listing, classes);
     for (int split = 0; split < 2; split++)
-        folder_host->release(classes[split].names,
-                             (size_t)classes[split].capacity * sizeof *classes[split].names);
+        image_host->release(classes[split].names,
+                            (size_t)classes[split].capacity * sizeof *classes[split].names);
     if (result != DPB_OK) {
         listing_destroy(listing);
         *listing = (struct listing){.path = path};

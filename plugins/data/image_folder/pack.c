@@ -1,11 +1,13 @@
 /*
  * pack.c - all files of a listing in one, so that a sample is one read instead of a search through
- * directories, an open and a close. Nothing in a pack depends on the number of workers: ranks read
- * the parts of theirs. It is made once, by the first process that finds none: into NAME.part, under
- * a lock, renamed when it is whole; others wait for it. Where the file system has no locks, the
- * process that has made NAME.part owns it.
+ * directories, an open and a close. Nothing in a pack of all depends on the number of workers: each
+ * rank reads its part. A shard is a pack of the training samples of one worker. A pack is made
+ * once, by the first process that finds none: into NAME.part, under a lock, renamed when it is
+ * whole; others wait for it. Where the file system has no locks, the process that has made
+ * NAME.part owns it.
  *
- *     struct header; struct entry for each training, then each test sample; the files' bytes
+ *     struct header; struct entry for each training, then each test sample (of a shard: for each
+ *     training sample of the worker); the files' bytes
  *
  * in the machine's byte order. An entry holds name, size and time of its file as they were: a pack
  * of another state of the files is refused, naming the first that differs.
@@ -28,11 +30,11 @@ enum { PATIENCE_S = 120 }; /* NFS shows another machine's writes after a minute 
 
 struct header {
     uint64_t magic;
-    uint64_t n_samples[2]; /* by dpb_split */
-    uint64_t file_bytes;   /* of the whole pack */
-    uint64_t checksum;     /* of the entries */
-    uint64_t max_bytes;    /* larger files were left out */
-    uint64_t unused[2];
+    uint64_t n_samples[2];    /* by dpb_split */
+    uint64_t file_bytes;      /* of the whole pack */
+    uint64_t checksum;        /* of the entries */
+    uint64_t max_bytes;       /* larger files were left out */
+    uint64_t rank, n_workers; /* of a shard; else 0 */
 };
 
 struct entry {
@@ -44,8 +46,9 @@ struct entry {
 struct pack {
     const char *path;
     const struct listing *listing;
-    struct entry *entries; /* of all samples */
+    struct entry *entries; /* of its samples */
     uint64_t n;
+    uint32_t rank, n_workers; /* of a shard; else 0 */
     struct header header;
 };
 
@@ -63,6 +66,10 @@ static uint64_t hash(const void *bytes, size_t n)
 static dpb_split split_of(const struct pack *pack, uint64_t i, uint64_t *sample)
 {
     uint64_t n_train = pack->listing->splits[DPB_TRAIN].n;
+    if (pack->n_workers > 0) {
+        *sample = pack->rank + i * pack->n_workers;
+        return DPB_TRAIN;
+    }
     *sample = i < n_train ? i : i - n_train;
     return i < n_train ? DPB_TRAIN : DPB_TEST;
 }
@@ -102,8 +109,8 @@ static dpb_status write_all(const struct pack *pack, int fd, const void *bytes, 
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
-            return folder_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path,
-                                     wrote < 0 ? strerror(errno) : "no room");
+            return image_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path,
+                                    wrote < 0 ? strerror(errno) : "no room");
         done += (size_t)wrote;
     }
     return DPB_OK;
@@ -119,14 +126,14 @@ static dpb_status pack_file(struct pack *pack, uint64_t i, int fd, uint64_t max_
     dpb_split split = split_of(pack, i, &sample);
     *entry = look_at(pack, i);
     listing_path(pack->listing, split, sample, path);
-    verdict result = read_image_file(path, max_bytes, buffer, &n, reason);
+    verdict result = read_image_file(path, false, max_bytes, buffer, &n, reason);
     if (result == BROKEN)
         return DPB_IO;
     if (result == BAD)
         return DPB_OK; /* in the pack as unreadable */
     if (n != entry->bytes)
-        return folder_host->fail(DPB_DATA, "%s: changed while it was packed into %s: run again",
-                                 printable(path, text), pack->path);
+        return image_host->fail(DPB_DATA, "%s: changed while it was packed into %s: run again",
+                                printable(path, text), pack->path);
     entry->offset = pack->header.file_bytes;
     entry->stored = n;
     pack->header.file_bytes += n;
@@ -139,6 +146,8 @@ static dpb_status write_pack(struct pack *pack, int fd, uint64_t max_bytes)
     dpb_status status = DPB_OK;
     pack->header = (struct header){.magic = MAGIC,
                                    .max_bytes = max_bytes,
+                                   .rank = pack->rank,
+                                   .n_workers = pack->n_workers,
                                    .file_bytes = sizeof pack->header + entries_bytes(pack)};
     for (int split = 0; split < 2; split++)
         pack->header.n_samples[split] = pack->listing->splits[split].n;
@@ -152,18 +161,18 @@ static dpb_status write_pack(struct pack *pack, int fd, uint64_t max_bytes)
     DPB_TRY(write_all(pack, fd, &pack->header, sizeof pack->header, 0));
     if (fsync(fd) == 0)
         return DPB_OK;
-    return folder_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path, strerror(errno));
+    return image_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path, strerror(errno));
 }
 
 /* `fd` is NAME.part, made by this process and locked. */
 static dpb_status make_pack(struct pack *pack, const char *part, int fd, uint64_t max_bytes)
 {
-    folder_host->log(DPB_LOG_INFO, "data.shard_file: packing %" PRIu64 " images into %s", pack->n,
-                     pack->path);
+    image_host->log(DPB_LOG_INFO, "data.shard_file: packing %" PRIu64 " images into %s", pack->n,
+                    pack->path);
     dpb_status status = write_pack(pack, fd, max_bytes);
     if (status == DPB_OK && rename(part, pack->path) != 0)
-        status = folder_host->fail(DPB_IO, "%s: cannot be renamed to %s: %s", part, pack->path,
-                                   strerror(errno));
+        status = image_host->fail(DPB_IO, "%s: cannot be renamed to %s: %s", part, pack->path,
+                                  strerror(errno));
     if (status != DPB_OK)
         unlink(part);
     return status;
@@ -215,7 +224,7 @@ static dpb_status await_maker(const char *part, int fd)
     struct stat info;
     for (; is_current(fd, part); nanosleep(&pause, NULL))
         if (fstat(fd, &info) == 0 && time(NULL) - info.st_mtime > PATIENCE_S)
-            return folder_host->fail(
+            return image_host->fail(
                 DPB_IO,
                 "%s: the process that writes it has written nothing for %d s, and this file system "
                 "has no locks to tell whether that process lives: if no other run packs these "
@@ -231,12 +240,12 @@ static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
     char part[PATH_BYTES];
     bool made;
     if (snprintf(part, sizeof part, "%s.part", pack->path) >= PATH_BYTES)
-        return folder_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
-                                 PATH_BYTES - 6);
+        return image_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
+                                PATH_BYTES - 6);
     int fd = open_part(part, &made), locked;
     if (fd < 0)
-        return folder_host->fail(DPB_IO, "%s: cannot be made: %s", part,
-                                 errno == ELOOP ? "there is a link" : strerror(errno));
+        return image_host->fail(DPB_IO, "%s: cannot be made: %s", part,
+                                errno == ELOOP ? "there is a link" : strerror(errno));
     do {
         locked = flock(fd, LOCK_EX); /* gone when its holder is gone */
     } while (locked != 0 && errno == EINTR);
@@ -244,7 +253,7 @@ static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
     if (locked != 0 && !has_locks(errno))
         status = made ? make_pack(pack, part, fd, max_bytes) : await_maker(part, fd);
     else if (locked != 0)
-        status = folder_host->fail(DPB_IO, "%s: cannot be locked: %s", part, strerror(errno));
+        status = image_host->fail(DPB_IO, "%s: cannot be locked: %s", part, strerror(errno));
     else if (is_current(fd, part) && (!made || access(pack->path, F_OK) == 0))
         unlink(part); /* left by a process that has died; or the pack was made before us */
     else if (is_current(fd, part))
@@ -257,15 +266,15 @@ static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
 
 static dpb_status refuse(const struct pack *pack, const char *what)
 {
-    return folder_host->fail(DPB_DATA, "%s: %s; remove the file, and the next run makes it anew",
-                             pack->path, what);
+    return image_host->fail(DPB_DATA, "%s: %s; remove the file, and the next run makes it anew",
+                            pack->path, what);
 }
 
 static dpb_status read_part(const struct pack *pack, int fd, void *to, size_t n, uint64_t at)
 {
     size_t got;
     if (!read_at(fd, to, n, at, &got))
-        return folder_host->fail(DPB_IO, "%s: cannot be read: %s", pack->path, strerror(errno));
+        return image_host->fail(DPB_IO, "%s: cannot be read: %s", pack->path, strerror(errno));
     return got == n ? DPB_OK : refuse(pack, "this is no pack, or it was cut");
 }
 
@@ -280,6 +289,8 @@ static dpb_status read_index(struct pack *pack, uint64_t max_bytes, int fd)
         return refuse(pack, "the pack is damaged: its length is not the one in its header");
     if (header->max_bytes < max_bytes)
         return refuse(pack, "it was packed with a smaller data.max_pixels");
+    if (header->rank != pack->rank || header->n_workers != pack->n_workers)
+        return refuse(pack, "it has the images of another worker, or of another number of workers");
     for (int split = 0; split < 2; split++) {
         const struct split_list *list = &pack->listing->splits[split];
         char text[200];
@@ -331,12 +342,14 @@ static dpb_status check_entries(const struct pack *pack, struct store *store)
 
 static dpb_status open_existing(struct pack *pack, struct store *store, bool *found)
 {
-    int fd = open(pack->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open_to_read(pack->path, store->direct);
     *found = fd >= 0;
     if (fd < 0 && errno == ENOENT)
         return DPB_OK;
+    if (fd < 0 && lacks_direct(image_host, pack->path, store->direct, errno))
+        return DPB_UNSUPPORTED;
     if (fd < 0)
-        return folder_host->fail(DPB_IO, "%s: cannot be opened: %s", pack->path, strerror(errno));
+        return image_host->fail(DPB_IO, "%s: cannot be opened: %s", pack->path, strerror(errno));
     dpb_status status = read_index(pack, store->max_bytes, fd);
     DPB_THEN(status, check_entries(pack, store));
     if (status != DPB_OK) {
@@ -347,21 +360,45 @@ static dpb_status open_existing(struct pack *pack, struct store *store, bool *fo
     return DPB_OK;
 }
 
-dpb_status pack_open(const char *path, bool make, struct store *store)
+/* Sets what is in the pack, and its path. */
+static dpb_status choose_samples(struct pack *pack, const char *path,
+                                 const struct dpb_data_request *request, struct store *store,
+                                 char own_path[PATH_BYTES])
 {
-    const struct listing *listing = store->listing;
-    struct pack pack = {.path = path,
-                        .listing = listing,
-                        .n = listing->splits[DPB_TRAIN].n + listing->splits[DPB_TEST].n};
-    pack.entries = folder_host->alloc(entries_bytes(&pack));
+    const struct listing *listing = pack->listing;
+    pack->path = path;
+    pack->n = listing->splits[DPB_TRAIN].n + listing->splits[DPB_TEST].n;
+    if (store->preload == PRELOAD_FILE)
+        return DPB_OK;
+    const uint64_t n_train = listing->splits[DPB_TRAIN].n;
+    if (snprintf(own_path, PATH_BYTES, "%s.%" PRIu32 "-of-%" PRIu32, path, request->rank,
+                 request->n_workers) >= PATH_BYTES)
+        return image_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
+                                PATH_BYTES - 32);
+    pack->path = own_path;
+    pack->rank = request->rank;
+    pack->n_workers = request->n_workers;
+    pack->n = n_train > pack->rank ? (n_train - pack->rank - 1) / pack->n_workers + 1 : 0;
+    for (int split = 0; split < 2; split++)
+        for (uint64_t i = 0; i < listing->splits[split].n; i++)
+            store->places[split][i].offset = PLACE_NONE;
+    return DPB_OK;
+}
+
+dpb_status pack_open(const char *path, const struct dpb_data_request *request, struct store *store)
+{
+    struct pack pack = {.listing = store->listing};
+    char own_path[PATH_BYTES];
+    DPB_TRY(choose_samples(&pack, path, request, store, own_path));
+    pack.entries = image_host->alloc(entries_bytes(&pack));
     if (!pack.entries)
         return DPB_NO_MEMORY;
     bool found = false;
     dpb_status status = open_existing(&pack, store, &found);
-    while (status == DPB_OK && !found && make) {
+    while (status == DPB_OK && !found && !request->info_only) {
         status = provide_pack(&pack, store->max_bytes);
         DPB_THEN(status, open_existing(&pack, store, &found));
     }
-    folder_host->release(pack.entries, entries_bytes(&pack));
+    image_host->release(pack.entries, entries_bytes(&pack));
     return status;
 }

@@ -46,7 +46,7 @@ static dpb_status load_split(struct store *store, int split, struct buffer *buff
         if (places[i].offset == PLACE_NONE)
             continue;
         listing_path(store->listing, split, i, path);
-        verdict result = read_image_file(path, store->max_bytes, buffer, &n, reason);
+        verdict result = read_image_file(path, store->direct, store->max_bytes, buffer, &n, reason);
         if (result == BROKEN)
             return DPB_IO;
         if (result == GOOD && n <= places[i].bytes) {
@@ -65,14 +65,14 @@ static dpb_status load_into_memory(struct store *store, const struct dpb_data_re
     struct buffer buffer = {.bytes = NULL};
     for (int split = 0; split < 2; split++)
         measure(store, request, split);
-    store->memory = folder_host->alloc((size_t)store->memory_bytes);
+    store->memory = image_host->alloc((size_t)store->memory_bytes);
     if (!store->memory)
         return DPB_NO_MEMORY;
     dpb_status status = load_split(store, DPB_TRAIN, &buffer);
     DPB_THEN(status, load_split(store, DPB_TEST, &buffer));
     buffer_release(&buffer);
-    folder_host->log(DPB_LOG_DEBUG, "data.preload: %" PRIu64 " bytes of files are in memory",
-                     atomic_load(&store->bytes_read));
+    image_host->log(DPB_LOG_DEBUG, "data.preload: %" PRIu64 " bytes of files are in memory",
+                    atomic_load(&store->bytes_read));
     return status;
 }
 
@@ -88,30 +88,45 @@ void store_close(struct store *store)
     if (!store->listing)
         return;
     for (int split = 0; split < 2; split++)
-        folder_host->release(store->places[split], places_bytes(store, split));
-    folder_host->release(store->memory, (size_t)store->memory_bytes);
+        image_host->release(store->places[split], places_bytes(store, split));
+    image_host->release(store->memory, (size_t)store->memory_bytes);
     if (store->pack >= 0)
         close(store->pack);
 }
 
+/* Before the run, not at the first file that is fetched. */
+static dpb_status check_direct(const struct store *store)
+{
+    char path[PATH_BYTES];
+    listing_path(store->listing, DPB_TRAIN, 0, path);
+    const int fd = open_to_read(path, true);
+    if (fd < 0)
+        return lacks_direct(image_host, path, true, errno) ? DPB_UNSUPPORTED : DPB_OK;
+    close(fd);
+    return DPB_OK;
+}
+
 static dpb_status fill_store(struct store *store, const struct store_args *args)
 {
+    if (store->direct)
+        DPB_TRY(check_direct(store));
     bool keeps_nothing = args->request->info_only; /* still, a pack must be good */
-    if (store->preload == PRELOAD_NONE || (keeps_nothing && store->preload == PRELOAD_MEMORY))
+    if (store->preload == PRELOAD_NONE || (keeps_nothing && store->preload != PRELOAD_FILE))
         return DPB_OK;
     for (int split = 0; split < 2; split++) {
-        store->places[split] = folder_host->alloc(places_bytes(store, split));
+        store->places[split] = image_host->alloc(places_bytes(store, split));
         if (!store->places[split])
             return DPB_NO_MEMORY;
     }
     return store->preload == PRELOAD_MEMORY ? load_into_memory(store, args->request)
-                                            : pack_open(args->shard_file, !keeps_nothing, store);
+                                            : pack_open(args->shard_file, args->request, store);
 }
 
 dpb_status store_open(const struct store_args *args, struct store *store)
 {
     *store = (struct store){.listing = args->listing,
                             .preload = args->preload,
+                            .direct = args->direct,
                             .max_bytes = args->max_bytes,
                             .pack = -1};
     dpb_status status = fill_store(store, args);
@@ -137,8 +152,8 @@ static verdict read_pack(struct store *store, const struct place *place, struct 
         read_at(store->pack, buffer->bytes, (size_t)place->bytes, place->offset, &got);
     if (read && got == place->bytes)
         return GOOD;
-    folder_host->fail(DPB_IO, "data.shard_file: byte %" PRIu64 " cannot be read: %s",
-                      place->offset + got, read ? "the file has been cut" : strerror(errno));
+    image_host->fail(DPB_IO, "data.shard_file: byte %" PRIu64 " cannot be read: %s",
+                     place->offset + got, read ? "the file has been cut" : strerror(errno));
     return BROKEN;
 }
 
@@ -161,7 +176,7 @@ verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct
     if (place.offset == PLACE_NONE) {
         char path[PATH_BYTES];
         listing_path(store->listing, split, sample, path);
-        result = read_image_file(path, store->max_bytes, buffer, n, reason);
+        result = read_image_file(path, store->direct, store->max_bytes, buffer, n, reason);
     } else {
         result = read_pack(store, &place, buffer, reason);
     }

@@ -13,7 +13,7 @@
 #include <jpeglib.h>
 #include <jerror.h> /* needs jpeglib.h */
 
-#include "samples.h"
+#include "images.h"
 
 enum { MAX_SCANS = 100 }; /* progressive files have about 10, the most inventive optimisers 64 */
 
@@ -109,7 +109,7 @@ static const char *walk_markers(const uint8_t *bytes, size_t n)
 
 struct decoder *decoder_create(void)
 {
-    struct decoder *decoder = folder_host->alloc(sizeof *decoder);
+    struct decoder *decoder = image_host->alloc(sizeof *decoder);
     if (!decoder)
         return NULL;
     decoder->jpeg.err = jpeg_std_error(&decoder->errors);
@@ -125,7 +125,7 @@ void decoder_destroy(struct decoder *decoder)
         return;
     jpeg_destroy_decompress(&decoder->jpeg);
     buffer_release(&decoder->row);
-    folder_host->release(decoder, sizeof *decoder);
+    image_host->release(decoder, sizeof *decoder);
 }
 
 void decoder_abandon(struct decoder *decoder)
@@ -140,7 +140,7 @@ static verdict give_up(struct decoder *decoder)
     jpeg_destroy_decompress(&decoder->jpeg);
     if (!memory)
         return BAD;
-    folder_host->fail(DPB_NO_MEMORY, "libjpeg: %s", decoder->reason);
+    image_host->fail(DPB_NO_MEMORY, "libjpeg: %s", decoder->reason);
     return BROKEN;
 }
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "data/read_at.h"
-#include "samples.h"
+#include "images.h"
 
 bool buffer_reserve(struct buffer *buffer, size_t bytes)
 {
@@ -19,14 +19,14 @@ bool buffer_reserve(struct buffer *buffer, size_t bytes)
         return true;
     size_t capacity = bytes + bytes / 2; /* files differ: few of them shall be the largest so far */
     buffer_release(buffer);
-    buffer->bytes = folder_host->alloc(capacity);
+    buffer->bytes = image_host->alloc(capacity);
     buffer->capacity = buffer->bytes ? capacity : 0;
     return buffer->bytes;
 }
 
 void buffer_release(struct buffer *buffer)
 {
-    folder_host->release(buffer->bytes, buffer->capacity);
+    image_host->release(buffer->bytes, buffer->capacity);
     *buffer = (struct buffer){.bytes = NULL};
 }
 
@@ -42,7 +42,7 @@ static verdict blame(const char *path, const char *what, int error, char reason[
     snprintf(reason, REASON_BYTES, "%s: %s", what, strerror(error));
     if (!is_shortage(error))
         return BAD;
-    folder_host->fail(DPB_IO, "%s: %s", printable(path, text), reason);
+    image_host->fail(DPB_IO, "%s: %s", printable(path, text), reason);
     return BROKEN;
 }
 
@@ -68,10 +68,12 @@ static verdict read_open_file(int fd, const char *path, uint64_t max_bytes, stru
     return GOOD;
 }
 
-verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
-                        char reason[REASON_BYTES])
+verdict read_image_file(const char *path, bool direct, uint64_t max_bytes, struct buffer *buffer,
+                        size_t *n, char reason[REASON_BYTES])
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    int fd = open_to_read(path, direct);
+    if (fd < 0 && lacks_direct(image_host, path, direct, errno))
+        return BROKEN;
     if (fd < 0)
         return blame(path, "cannot be opened", errno, reason);
     verdict result = read_open_file(fd, path, max_bytes, buffer, n, reason);

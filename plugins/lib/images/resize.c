@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "samples.h"
+#include "images.h"
 
 /* Bits after the point: of a weight, of a pixel between the passes (above a byte's own 8). */
 enum { WEIGHT_BITS = 14, BETWEEN_BITS = 6 };
@@ -228,15 +228,15 @@ dpb_status resizer_begin(struct resizer *resizer, const struct crop *crop, uint3
 static bool create_axis(struct axis *axis, uint32_t to)
 {
     axis->to = to;
-    axis->start = folder_host->alloc(to * sizeof *axis->start);
-    axis->n = folder_host->alloc(to * sizeof *axis->n);
+    axis->start = image_host->alloc(to * sizeof *axis->start);
+    axis->n = image_host->alloc(to * sizeof *axis->n);
     return axis->start && axis->n;
 }
 
 static void destroy_axis(struct axis *axis)
 {
-    folder_host->release(axis->start, axis->to * sizeof *axis->start);
-    folder_host->release(axis->n, axis->to * sizeof *axis->n);
+    image_host->release(axis->start, axis->to * sizeof *axis->start);
+    image_host->release(axis->n, axis->to * sizeof *axis->n);
     buffer_release(&axis->memory);
 }
 
@@ -247,12 +247,12 @@ void resizer_destroy(struct resizer *resizer)
     destroy_axis(&resizer->x);
     destroy_axis(&resizer->y);
     buffer_release(&resizer->memory);
-    folder_host->release(resizer, sizeof *resizer);
+    image_host->release(resizer, sizeof *resizer);
 }
 
 struct resizer *resizer_create(struct dpb_shape to)
 {
-    struct resizer *resizer = folder_host->alloc(sizeof *resizer);
+    struct resizer *resizer = image_host->alloc(sizeof *resizer);
     if (!resizer)
         return NULL;
     if (!create_axis(&resizer->x, to.w) || !create_axis(&resizer->y, to.h)) {

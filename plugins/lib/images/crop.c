@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "dpbench/random.h"
-#include "samples.h"
+#include "images.h"
 
 /* Values of the random counter's word `what`: the number of a try, or the flip. */
 enum { TRIES = 10, FLIP = TRIES };

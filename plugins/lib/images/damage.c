@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "samples.h"
+#include "images.h"
 
 enum { SAID = 8 /* by name: a page of the status board holds 16 warnings */ };
 
@@ -20,16 +20,16 @@ struct first_damage {
 
 static size_t seen_bytes(const struct damage *damage, int split)
 {
-    return (size_t)(damage->listing->splits[split].n / 64 + 1) * sizeof(uint64_t);
+    return (size_t)(damage->set->n[split] / 64 + 1) * sizeof(uint64_t);
 }
 
-dpb_status damage_create(const struct listing *listing, double max_share, struct damage *damage)
+dpb_status damage_create(const struct image_set *set, double max_share, struct damage *damage)
 {
-    *damage = (struct damage){.listing = listing, .max_share = max_share};
+    *damage = (struct damage){.set = set, .max_share = max_share};
     pthread_mutex_init(&damage->lock, NULL);
-    damage->first = folder_host->alloc(sizeof *damage->first);
+    damage->first = image_host->alloc(sizeof *damage->first);
     for (int split = 0; split < 2; split++) {
-        damage->seen[split] = folder_host->alloc(seen_bytes(damage, split));
+        damage->seen[split] = image_host->alloc(seen_bytes(damage, split));
         if (!damage->seen[split] || !damage->first) {
             damage_destroy(damage);
             return DPB_NO_MEMORY;
@@ -40,12 +40,13 @@ dpb_status damage_create(const struct listing *listing, double max_share, struct
 
 void damage_destroy(struct damage *damage)
 {
-    if (!damage->listing)
+    if (!damage->set)
         return;
     for (int split = 0; split < 2; split++)
-        folder_host->release(damage->seen[split], seen_bytes(damage, split));
-    folder_host->release(damage->first, sizeof *damage->first);
+        image_host->release(damage->seen[split], seen_bytes(damage, split));
+    image_host->release(damage->first, sizeof *damage->first);
     pthread_mutex_destroy(&damage->lock);
+    damage->set = NULL;
 }
 
 /* Keeps the first ones; whether this is among them. */
@@ -70,18 +71,17 @@ static dpb_status refuse(struct damage *damage, dpb_split split, uint64_t skippe
     size_t length = 0;
     pthread_mutex_lock(&damage->lock);
     for (uint64_t i = 0; i < damage->first->n; i++) {
-        listing_name(damage->listing, damage->first->files[i].split, damage->first->files[i].sample,
-                     name);
+        damage->set->name_of(damage->set->context, damage->first->files[i].split,
+                             damage->first->files[i].sample, name);
         length += (size_t)snprintf(list + length, sizeof list - length, "\n  %.120s: %s",
                                    printable(name, text), damage->first->files[i].reason);
     }
     pthread_mutex_unlock(&damage->lock);
-    const struct split_list *of = &damage->listing->splits[split];
-    return folder_host->fail(DPB_DATA,
-                             "%s: %" PRIu64 " of the %" PRIu64 " images in %s cannot be read, and "
-                             "data.max_corrupt = %g allows %" PRIu64 "; the first:%s",
-                             damage->listing->path, skipped, of->n, of->directory,
-                             damage->max_share, most, list);
+    return image_host->fail(DPB_DATA,
+                            "%s: %" PRIu64 " of the %" PRIu64 " images in %s cannot be read, and "
+                            "data.max_corrupt = %g allows %" PRIu64 "; the first:%s",
+                            damage->set->path, skipped, damage->set->n[split],
+                            damage->set->splits[split], damage->max_share, most, list);
 }
 
 dpb_status damage_note(struct damage *damage, dpb_split split, uint64_t sample, const char *reason)
@@ -92,11 +92,11 @@ dpb_status damage_note(struct damage *damage, dpb_split split, uint64_t sample, 
     uint64_t skipped = atomic_fetch_add(&damage->skipped[split], 1) + 1;
     if (remember(damage, split, sample, reason)) {
         char name[PATH_BYTES], text[PATH_BYTES];
-        listing_name(damage->listing, split, sample, name);
-        folder_host->warn("unreadable_image", "%s: %s; the next readable image takes its place",
-                          printable(name, text), reason);
+        damage->set->name_of(damage->set->context, split, sample, name);
+        image_host->warn("unreadable_image", "%s: %s; the next readable image takes its place",
+                         printable(name, text), reason);
     }
-    uint64_t n = damage->listing->splits[split].n;
+    uint64_t n = damage->set->n[split];
     uint64_t most = (uint64_t)(damage->max_share * (double)n);
     if (most == 0 && damage->max_share > 0)
         most = 1;
