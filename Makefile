@@ -10,11 +10,11 @@
 #   make deb       Debian packages in build/deb
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
-# CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
-# gloo), VERBS=auto|yes|no (comm ring_verbs), MPI=auto|yes|no (comm mpi), PMIX=auto|yes|no (mpirun
-# and srun), CUDA=auto|yes|no (NVIDIA GPUs; with yes, deps brings the toolkit from PyPI), BUILD=DIR,
-# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS, and make's usual CC, CXX, AR,
-# CFLAGS, CPPFLAGS, LDFLAGS, PKG_CONFIG.
+# CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder, tfrecord and tar),
+# ARCHIVE=auto|yes|no (data tar), GLOO=auto|yes|no (comm gloo), VERBS=auto|yes|no (comm ring_verbs),
+# MPI=auto|yes|no (comm mpi), PMIX=auto|yes|no (mpirun and srun), CUDA=auto|yes|no (NVIDIA GPUs; with
+# yes, deps brings the toolkit from PyPI), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror,
+# SANITIZE=FLAGS, HARDEN=FLAGS, and make's usual CC, CXX, AR, CFLAGS, CPPFLAGS, LDFLAGS, PKG_CONFIG.
 
 BUILD   ?= build
 CC      ?= gcc

@@ -18,6 +18,8 @@ FUZZ_NEEDS_cifar10 := plugins/data/cifar
 FUZZ_NEEDS_tokens  := plugins/data/tokens
 FUZZ_NEEDS_jpeg    := $(basename $(lib_images))
 FUZZ_NEEDS_pack    := $(FUZZ_NEEDS_jpeg) $(basename $(wildcard plugins/data/image_folder/*.c))
+FUZZ_NEEDS_tfrecord := $(FUZZ_NEEDS_jpeg) plugins/data/tfrecord
+FUZZ_NEEDS_tar     := $(FUZZ_NEEDS_jpeg) plugins/data/tar
 FUZZ_NEEDS_ring    := $(basename $(lib_comm))
 FUZZ_NEEDS_mesh    := $(FUZZ_NEEDS_ring)
 FUZZ_NEEDS_text    := plugins/lib/tcp/interface
@@ -25,9 +27,11 @@ $(foreach c,$(call plugin_names,codecs),$(eval FUZZ_NEEDS_codec_$c := plugins/co
 FUZZ_LIBS_idx      := -lz
 FUZZ_LIBS_pack      = $(JPEG_LIBS)
 FUZZ_LIBS_jpeg      = $(JPEG_LIBS)
+FUZZ_LIBS_tfrecord  = $(JPEG_LIBS)
+FUZZ_LIBS_tar       = $(JPEG_LIBS) $(ARCHIVE_LIBS)
 FUZZ_LIBS_result   := -Wl,--wrap=dpb_machine_describe,--wrap=dpb_experiment_create
 FUZZ_LIBS_profile  := -Wl,--wrap=dpb_experiment_create
-FUZZ_SKIPPED       := $(if $(filter yes,$(HAVE_JPEG)),,pack jpeg)
+FUZZ_SKIPPED       := $(if $(filter yes,$(HAVE_JPEG)),,pack jpeg tfrecord) $(if $(filter yes,$(HAVE_ARCHIVE)),,tar)
 FUZZ_RUN           := $(filter-out $(FUZZ_SKIPPED),$(FUZZ))
 FUZZ_OBJ            = $(patsubst %,$(BUILD)/obj/%.o,tests/fuzz/fuzz_$* tests/fuzz/lib $(FUZZ_NEEDS_$*)) \
 	$(LIBS)

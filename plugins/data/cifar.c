@@ -22,7 +22,7 @@
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
 #include "moments.h"
-#include "read_at.h"
+#include "lib/files/read_at.h"
 
 enum { SIDE = 32, CHANNELS = 3, PLANE = SIDE * SIDE, IMAGE_BYTES = CHANNELS * PLANE };
 enum { MOST_FILES = 6, PATH_BYTES = 4096 };

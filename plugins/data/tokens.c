@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "dpbench/plugin.h"
-#include "read_at.h"
+#include "lib/files/read_at.h"
 
 static const struct dpb_host *host;
 

@@ -4,10 +4,12 @@
     seeds.py DIRECTORY      DIRECTORY/NAME/good-* and seed-*, in the form that fuzz_NAME.c says
 """
 import gzip
+import io
 import json
 import os
 import struct
 import sys
+import tarfile
 
 MASK = (1 << 64) - 1
 
@@ -286,6 +288,79 @@ def jpeg():
     }
 
 
+# ---- shards of pictures ------------------------------------------------------------------------
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7f | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def masked(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    crc ^= 0xffffffff
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff)
+
+
+def framed(record):
+    length = struct.pack("<Q", len(record))
+    return length + masked(length) + record + masked(record)
+
+
+def tfrecord():
+    image = picture(8, 8, 1)
+
+    def feature(key, kind, value):
+        return field(1, field(1, key) + field(2, field(kind, value)))
+
+    def example(label, key=b"image/encoded", what=image):
+        return field(1, feature(key, 1, field(1, what)) + feature(b"image/class/label", 3, label))
+
+    one, packed = example(b"\x08\x01"), example(field(1, b"\x02"))
+    raw = b"".join(framed(record) for record in (one, packed))
+    return {
+        "two": b"\1" + part(one) + part(packed), "raw": b"\0" + raw, "cut": b"\0" + raw[:-1], "empty": b"\0",
+        "damaged": b"\1" + part(one[:-5]) + part(one) + part(b"") + part(b"\x0a\x7f"),
+        "label": b"\1" + part(example(b"\x08\x03")),
+        "negative": b"\1" + part(example(b"\x08" + b"\xff" * 9 + b"\x01")),
+        "key": b"\1" + part(example(b"\x08\x01", b"image")) + part(one),
+        "no-image": b"\1" + part(example(b"\x08\x01", what=b"\x89PNG")) + part(one),
+        "long": b"\0" + struct.pack("<Q", MASK) + masked(struct.pack("<Q", MASK)) + b"x",
+        "gzip": b"\0" + gzip.compress(raw, mtime=0)}
+
+
+def tar():
+    def made(members, form):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=form) as file:
+            for name, data in members:
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                file.addfile(info, io.BytesIO(data))
+        return out.getvalue().rstrip(b"\0") + bytes(1024)
+
+    image = picture(8, 8, 1)
+    two = [("a/0.jpg", image), ("a/0.cls", b"0"), ("a/1.cls", b"1\n"), ("a/1.json", b"{}"), ("a/1.jpeg", image)]
+    deep = [("d" * 120 + "/" + name, data) for name, data in two]
+    good = made(two, tarfile.USTAR_FORMAT)
+    return {
+        "ustar": good, "gnu": made(deep, tarfile.GNU_FORMAT), "pax": made(deep, tarfile.PAX_FORMAT),
+        "cut": good[:600], "alone": made(two[:1], tarfile.USTAR_FORMAT),
+        "class": made([("0.cls", b"x")], tarfile.USTAR_FORMAT),
+        "label": made([two[0], ("a/0.cls", b"2")], tarfile.USTAR_FORMAT),
+        "size": good[:124] + b"77777777777" + good[135:],
+        "gzip": gzip.compress(good, mtime=0), "empty": bytes(1024)}
+
+
 def profile():
     one = {"schema": "dpbench.profile/1", "accelerator": "X", "model": "two", "precision": "fp32", "kind": "estimated",
            "source": "a guess", "batch": 64, "macs_per_sample": 1000, "forward_ns": 61, "backward_ns": 122.5,
@@ -546,7 +621,8 @@ CODECS = {
 
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "tokens": tokens,
        "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "channel": channel,
+       "pack": pack, "jpeg": jpeg, "tfrecord": tfrecord, "tar": tar, "plugin": plugins, "store": store, "ring": ring,
+       "mesh": mesh, "channel": channel,
        "party": party, "text": texts, "profile": profile, **CODECS}
 
 
@@ -555,6 +631,7 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "lists", "length", "p
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"], "tokens": ["llmc", "llmc32", "bytes", "uint16"],
         "safetensors": ["weights", "double", "training", "published", "half"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
+        "tfrecord": ["two", "raw", "damaged"], "tar": ["ustar", "gnu", "pax"],
         "store": ["meet", "two", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",

@@ -1,7 +1,8 @@
 /*
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
- * names one cause, keeps what was measured, and leaves nothing behind. Half of them may start again:
- * those that then come to their end have the bits of a training that checkpoint.load continued.
+ * names one cause, keeps what was measured, and leaves nothing behind. Half of them may start
+ * again: those that then come to their end have the bits of trainings that checkpoint.load
+ * continued.
  *
  * A tenth as often all processes of a job stand still for longer than its deadlines: it goes on.
  *

@@ -9,7 +9,7 @@
 
 #include <jpeglib.h>
 
-#include "data/read_at.h"
+#include "lib/files/read_at.h"
 #include "samples.h"
 
 /* ---- options ------------------------------------------------------------------------------- */

@@ -26,31 +26,12 @@ static bool is_jpeg_name(const char *name)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Makes room for `wanted` units; capacities double. */
-static dpb_status grow(void **memory, uint64_t *capacity, uint64_t wanted, size_t unit)
-{
-    if (wanted <= *capacity)
-        return DPB_OK;
-    uint64_t larger = *capacity < 512 ? 1024 : *capacity * 2;
-    if (larger < wanted)
-        larger = wanted;
-    void *moved = image_host->alloc((size_t)larger * unit);
-    if (!moved)
-        return DPB_NO_MEMORY;
-    if (*memory)
-        memcpy(moved, *memory, (size_t)*capacity * unit);
-    image_host->release(*memory, (size_t)*capacity * unit);
-    *memory = moved;
-    *capacity = larger;
-    return DPB_OK;
-}
-
 static dpb_status add_text(struct listing *listing, const char *name, uint64_t *at)
 {
     size_t bytes = strlen(name) + 1;
     void *text = listing->text;
-    dpb_status status =
-        grow(&text, &listing->text_capacity, listing->text_bytes + bytes, sizeof *listing->text);
+    dpb_status status = grow_memory(&text, &listing->text_capacity, listing->text_bytes + bytes,
+                                    sizeof *listing->text);
     listing->text = text;
     if (status != DPB_OK)
         return status;
@@ -64,7 +45,7 @@ static dpb_status add_name(struct listing *listing, uint64_t **names, uint64_t *
                            uint64_t *n, const char *name)
 {
     void *memory = *names;
-    dpb_status status = grow(&memory, capacity, *n + 1, sizeof **names);
+    dpb_status status = grow_memory(&memory, capacity, *n + 1, sizeof **names);
     *names = memory;
     if (status != DPB_OK)
         return status;

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/read_at.h"
+#include "lib/files/read_at.h"
 #include "samples.h"
 
 enum { PATIENCE_S = 120 }; /* NFS shows another machine's writes after a minute */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/read_at.h"
+#include "lib/files/read_at.h"
 #include "samples.h"
 
 /* ---- in memory ----------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/read_at.h"
+#include "lib/files/read_at.h"
 #include "images.h"
 
 bool buffer_reserve(struct buffer *buffer, size_t bytes)
@@ -28,6 +28,24 @@ void buffer_release(struct buffer *buffer)
 {
     image_host->release(buffer->bytes, buffer->capacity);
     *buffer = (struct buffer){.bytes = NULL};
+}
+
+dpb_status grow_memory(void **memory, uint64_t *capacity, uint64_t wanted, size_t unit)
+{
+    if (wanted <= *capacity)
+        return DPB_OK;
+    uint64_t larger = *capacity < 512 ? 1024 : *capacity * 2;
+    if (larger < wanted)
+        larger = wanted;
+    void *moved = image_host->alloc((size_t)larger * unit);
+    if (!moved)
+        return DPB_NO_MEMORY;
+    if (*memory)
+        memcpy(moved, *memory, (size_t)*capacity * unit);
+    image_host->release(*memory, (size_t)*capacity * unit);
+    *memory = moved;
+    *capacity = larger;
+    return DPB_OK;
 }
 
 /* Whether the machine lacks descriptors or memory, rather than the file being unreadable. */

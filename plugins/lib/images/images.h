@@ -46,6 +46,9 @@ struct buffer {
 bool buffer_reserve(struct buffer *buffer, size_t bytes);
 void buffer_release(struct buffer *buffer);
 
+/* Makes room for `wanted` units, which keep what is in them; capacities double. */
+dpb_status grow_memory(void **memory, uint64_t *capacity, uint64_t wanted, size_t unit);
+
 /* The result of reading a file or a sample. */
 typedef enum verdict {
     GOOD,

@@ -1,8 +1,8 @@
 /*
  * read_at.h - reads a part of a file, in as many reads as that takes. For data plugins.
  */
-#ifndef DPB_PLUGINS_DATA_READ_AT_H
-#define DPB_PLUGINS_DATA_READ_AT_H
+#ifndef DPB_PLUGINS_FILES_READ_AT_H
+#define DPB_PLUGINS_FILES_READ_AT_H
 
 #include <errno.h>
 #include <fcntl.h>
