@@ -77,6 +77,7 @@ struct draw {
     char text[1024];         /* its arguments */
     char inner[256];         /* those that say what it trains, without the fault */
     int n_steps, n_restarts; /* that it makes, and may make */
+    int n_parts;             /* launchers */
 };
 
 static void make_arguments(unsigned *seed, const char *fault, struct draw *draw)
@@ -237,12 +238,30 @@ TEST(test_random_faults)
     assert_true(n_failed * 2 > n);
 }
 
+enum { PARTS = 2 };
+
+/* By itself, or one launcher a machine by variables: both on this one. The first has the result. */
+static void start_parts(const struct draw *draw, struct started started[PARTS])
+{
+    char rank[16], port[24];
+    snprintf(port, sizeof port, "MASTER_PORT=%d", 20000 + getpid() % 6000 * 2);
+    for (int part = 0; part < draw->n_parts; part++) {
+        snprintf(rank, sizeof rank, "RANK=%d", part);
+        dpbench_start(&started[part],
+                      draw->n_parts > 1 ? WORDS(rank, port, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                                                "MASTER_ADDR=localhost")
+                                        : NULL,
+                      FAULTS_BASE "%s%s", draw->text,
+                      draw->n_parts > 1 ? " run.launch=environment" : "");
+    }
+}
+
 /* Any rank of the start that runs at that moment. */
-static bool kill_one(unsigned *seed, const struct started *started)
+static bool kill_one(unsigned *seed, const struct started *launcher)
 {
     pid_t pids[8];
     usleep((unsigned)rand_r(seed) % 250000);
-    const size_t n = faults_children_of(started->pid, pids, sizeof pids / sizeof *pids);
+    const size_t n = faults_children_of(launcher->pid, pids, sizeof pids / sizeof *pids);
     return n > 0 && kill(pids[(size_t)rand_r(seed) % n], SIGKILL) == 0;
 }
 
@@ -252,8 +271,9 @@ static void draw_restarts(unsigned *seed, struct draw *draw)
     const struct strategy_form *form = pick_form(seed);
     draw->n_steps = 60;
     draw->n_restarts = 1 + rand_r(seed) % 3;
+    draw->n_parts = form->machines ? 1 : 1 + rand_r(seed) % PARTS; /* else told of two machines */
     snprintf(draw->inner, sizeof draw->inner, "%s run.delay=constant(2ms)",
-             form_settings(form, "", 2 + rand_r(seed) % 2));
+             form_settings(form, "", draw->n_parts > 1 ? 2 : 2 + rand_r(seed) % 2));
     snprintf(draw->text, sizeof draw->text,
              "%s eval.every=0 run.warmup_steps=0 run.steps=%d run.restart=%d checkpoint.every=%d "
              "checkpoint.place=%s checkpoint.save=x.safetensors",
@@ -264,17 +284,22 @@ static void draw_restarts(unsigned *seed, struct draw *draw)
 static size_t restart_one(unsigned *seed)
 {
     struct draw draw;
-    struct started started;
-    struct command command;
+    struct started started[PARTS];
+    struct command command, other;
     struct traces before;
     int n_killed = 0;
     size_t n_restarts = 0;
     draw_restarts(seed, &draw);
     traces_take(&before, ".");
-    faults_start(&started, draw.text);
+    start_parts(&draw, started);
     for (int i = rand_r(seed) % (draw.n_restarts + 2); i > 0; i--)
-        n_killed += kill_one(seed, &started);
-    command_finish(&started, &command, deadline_s);
+        n_killed += kill_one(seed, &started[rand_r(seed) % draw.n_parts]);
+    command_finish(&started[0], &command, deadline_s);
+    if (draw.n_parts > 1)
+        command_finish(&started[1], &other, deadline_s);
+    if (draw.n_parts > 1 && other.exit_code != command.exit_code)
+        fail_msg("%s: exit %d, %d\n%s%s", draw.text, command.exit_code, other.exit_code,
+                 command.err, other.err);
     if (command.exit_code == 1 && n_killed > draw.n_restarts) {
         EXPECT_WORDS(draw.text, faults_only_error(draw.text, &command), "rank ", "signal 9");
         faults_expect_failed(draw.text, &command);
