@@ -132,10 +132,12 @@ static void build_wrong(const struct mistake *m, const char *kind, const char *n
         asprintf(&bad, "%.*s%s%s", (int)(at - source), source, m->to, at + strlen(m->from)) > 0);
     own_memory(bad, free);
     write_file("wrong.c", bad, strlen(bad));
-    assert_true(asprintf(&line,
-                         "cc -std=c11 -shared -fPIC -D_GNU_SOURCE -DDPB_VERSION='\"1\"' "
-                         "-I%s/core/include -I%s/plugins/models -o mistake/%s_%s.so wrong.c -lm",
-                         root, root, kind, name) > 0);
+    assert_true(
+        asprintf(&line,
+                 "cc -std=c11 -shared -fPIC -D_GNU_SOURCE -DDPB_VERSION='\"1\"' "
+                 "-I%s/core/include -I%s/plugins -I%s/plugins/models -o mistake/%s_%s.so wrong.c "
+                 "-lm",
+                 root, root, root, kind, name) > 0);
     own_memory(line, free);
     command_run(&command, deadline_s, WORDS("/bin/sh", "-c", line), NULL);
     if (command.exit_code != 0)
