@@ -59,11 +59,16 @@ STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
 STAND_IN_BESIDE := $(patsubst %,$(BUILD)/tests/cuda/plugins/%,comm_hierarchical.so $(notdir $(MPI_OBJECT)))
 STAND_IN_COMMS := $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB) $(STAND_IN_BESIDE)
-STAND_INS := $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN)) \
+# The kernels that nvcc made, on a runtime that hands launches over to a reader of their PTX
+# (tests/cuda/ptx.py).
+LAUNCHES := $(BUILD)/tests/cuda/launches.so
+STAND_INS := $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN) $(LAUNCHES)) \
 	$(if $(filter yes,$(HAVE_STAND_IN_NCCL)),$(STAND_IN_COMMS))
 $(call needing,cuda) $(call needing,nccl): TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
+$(BUILD)/tests/test_cuda_stand_in: $(BUILD)/obj/tests/cuda/devices/cuda/kernels_simple.o $(STAND_IN_LIB)
+$(BUILD)/tests/test_cuda_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
 $(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.
 $(BUILD)/tests/test_cudnn_plans: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
@@ -258,6 +263,11 @@ $(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
+$(BUILD)/obj/tests/cuda/launches.o: TEST_CFLAGS += $(CUDA_CFLAGS) -Wno-missing-prototypes
+$(LAUNCHES): $(BUILD)/obj/tests/cuda/launches.o $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^
 $(STAND_IN_NCCL): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/comm/nccl/*.c) $(filter-out %/library.c,$(lib_nccl)) $(lib_comm))
 $(STAND_IN_NCCL_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_nccl))
 $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB): $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)

@@ -1,6 +1,9 @@
 /*
- * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h.
+ * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h. Blocks
+ * come in a drawn order, and so do a block's threads between two barriers.
  */
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -59,17 +62,33 @@ void resume()
     setcontext(&running->context);
 }
 
-/* Blocks may come in any order: each launch draws where it begins and how far it steps, of its own
- * process, so neither two passes nor two processes have the same orders. */
+/* The numbers below n in an order drawn anew: where it begins and how far it steps. Each process
+ * draws its own, so neither two passes nor two processes have the same orders. */
+class drawn_order
+{
+    uint64_t n, first, step;
+
+  public:
+    explicit drawn_order(uint64_t numbers) : n(numbers)
+    {
+        static std::mt19937_64 generator((uint64_t)getpid());
+        first = generator() % n;
+        step = 1 + generator() % n;
+        while (std::gcd(step, n) != 1)
+            step = step % n + 1;
+    }
+    uint64_t operator[](uint64_t i) const
+    {
+        return (first + i * step) % n;
+    }
+};
+
 void for_blocks(dim3 grid, const std::function<void()> &one)
 {
-    static std::mt19937_64 generator((uint64_t)getpid());
-    const uint64_t n = (uint64_t)grid.x * grid.y * grid.z, first = generator() % n;
-    uint64_t step = 1 + generator() % n;
-    while (std::gcd(step, n) != 1)
-        step = step % n + 1;
+    const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+    const drawn_order order(n);
     for (uint64_t i = 0; i < n; i++) {
-        const uint64_t k = (first + i * step) % n;
+        const uint64_t k = order[i];
         blockIdx = {(unsigned)(k % grid.x), (unsigned)(k / grid.x % grid.y),
                     (unsigned)(k / grid.x / grid.y)};
         one();
@@ -96,8 +115,9 @@ void run_block()
         start(fibers[i], i);
     for (bool going = true; going;) {
         going = false;
+        const drawn_order order(n);
         for (unsigned i = 0; i < n; i++) {
-            running = &fibers[i];
+            running = &fibers[order[i]];
             if (running->done)
                 continue;
             threadIdx = running->thread;
@@ -113,13 +133,22 @@ void __syncthreads()
     leave();
 }
 
+void stand_in_misaligned(const void *at, size_t bytes)
+{
+    fprintf(stderr, "stand-in: a kernel takes a pack at %p, which is no multiple of %zu\n", at,
+            bytes);
+    abort();
+}
+
 void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread)
 {
     gridDim = grid;
     blockDim = block;
     for_blocks(grid, [&] {
+        const drawn_order order(block.x * block.y);
         for (unsigned i = 0; i < block.x * block.y; i++) {
-            threadIdx = {i % block.x, i / block.x, 0};
+            const unsigned k = (unsigned)order[i];
+            threadIdx = {k % block.x, k / block.x, 0};
             thread();
         }
     });

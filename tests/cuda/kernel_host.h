@@ -51,6 +51,10 @@ static inline uint32_t atomicAdd(uint32_t *at, uint32_t more)
 /* Runs `thread` for every thread of every block. */
 void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread);
 void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
+/* Aborts: a GPU refuses the access. */
+[[noreturn]] void stand_in_misaligned(const void *at, size_t bytes);
+#define CHECK_PACK(at, bytes) \
+    ((uintptr_t)(at) % (bytes) == 0 ? (void)0 : stand_in_misaligned(at, bytes))
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
 /* Within work: it takes so long, by the clock of the GPU's events. Nothing sleeps, so that what is

@@ -24,6 +24,8 @@
 #else
 /* Whether indices have 64 bits, however few elements there are. */
 #define LONG_INDICES false
+/* A GPU itself refuses a pack that is not aligned. */
+#define CHECK_PACK(at, bytes) ((void)0)
 /* Before a loop: unrolls eight rounds. */
 #define UNROLLED _Pragma("unroll 8")
 /* Before a loop: unrolls none; the registers are budgeted for one round. */
@@ -193,12 +195,14 @@ template <typename T, int N> struct alignas(N == 1 ? sizeof(T) : (size_t)PACK_BY
 template <typename T, int N>
 static __host__ __device__ inline pack<T, N> load_pack(const T *array, index_t i)
 {
+    CHECK_PACK(array, alignof(pack<T, N>));
     return reinterpret_cast<const pack<T, N> *>(array)[i];
 }
 
 template <typename T, int N>
 static __host__ __device__ inline void store_pack(T *array, index_t i, const pack<T, N> &values)
 {
+    CHECK_PACK(array, alignof(pack<T, N>));
     reinterpret_cast<pack<T, N> *>(array)[i] = values;
 }
 
