@@ -4,6 +4,8 @@
  * casts and updates are the host's bit for bit; events order queues; another process maps memory,
  * whether or not the two GPUs are peers. On a CUDA for tests, or on a GPU (lib/stand_in.h).
  */
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -610,6 +612,102 @@ TEST(test_order)
     for (int i = 0; i < 2; i++)
         ops->release(device, allocations[i]);
     free(ones);
+}
+
+/* CUDA's functions as the plugin has them: the stand-in's, or NVIDIA's. */
+struct cuda_graphs {
+    cudaError_t (*begin)(cudaStream_t, enum cudaStreamCaptureMode);
+    cudaError_t (*end)(cudaStream_t, cudaGraph_t *);
+    cudaError_t (*instantiate)(cudaGraphExec_t *, cudaGraph_t, unsigned long long);
+    cudaError_t (*launch)(cudaGraphExec_t, cudaStream_t);
+    cudaError_t (*destroy)(cudaGraph_t);
+    cudaError_t (*destroy_exec)(cudaGraphExec_t);
+    cudaError_t (*new_event)(cudaEvent_t *, unsigned);
+    cudaError_t (*record)(cudaEvent_t, cudaStream_t, unsigned);
+    cudaError_t (*await)(cudaStream_t, cudaEvent_t, unsigned);
+    cudaError_t (*destroy_event)(cudaEvent_t);
+};
+
+static struct cuda_graphs find_graphs(void)
+{
+    static const char *const names[] = {"cudaStreamBeginCapture",   "cudaStreamEndCapture",
+                                        "cudaGraphInstantiate",     "cudaGraphLaunch",
+                                        "cudaGraphDestroy",         "cudaGraphExecDestroy",
+                                        "cudaEventCreateWithFlags", "cudaEventRecordWithFlags",
+                                        "cudaStreamWaitEvent",      "cudaEventDestroy"};
+    struct cuda_graphs found;
+    Dl_info plugin;
+    void *functions[sizeof names / sizeof names[0]];
+    assert_int_not_equal(dladdr(*(void *const *)&ops->copy, &plugin), 0);
+    void *library = dlopen(plugin.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        functions[i] = dlsym(library, names[i]);
+        assert_non_null(functions[i]);
+    }
+    dlclose(library);
+    memcpy(&found, functions, sizeof found);
+    return found;
+}
+
+/* Returns how many of LAUNCHES launches of a graph have a result that another queue reads. The
+ * other queue `waits` for the event that each launch records behind its last work. On a GPU 50 ms
+ * of other work come before the result. */
+enum { LAUNCHES = 8 };
+static int results_seen(const struct cuda_graphs *cuda, bool waits)
+{
+    enum { FILLS = 1024 };
+    const uint64_t room_bytes = on_gpu() ? UINT64_C(256) << 20 : 64;
+    const int fills = on_gpu() ? FILLS : 4;
+    struct dpb_queue *reader = NULL;
+    void *room = NULL, *result = NULL, *given = NULL, *got = NULL;
+    cudaGraph_t made = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaEvent_t event = NULL;
+    int seen = 0;
+    expect_ok(ops->open(device, &reader));
+    expect_ok(ops->allocate(device, "room", room_bytes, false, &room));
+    expect_ok(ops->allocate(device, "a result", sizeof(int), false, &result));
+    expect_ok(ops->pin(device, sizeof(int), &given));
+    expect_ok(ops->pin(device, sizeof(int), &got));
+    const cudaStream_t stream = (cudaStream_t)queue;
+    assert_int_equal(cuda->new_event(&event, cudaEventDisableTiming), 0);
+    assert_int_equal(cuda->begin(stream, cudaStreamCaptureModeThreadLocal), 0);
+    for (int i = 0; i < fills; i++)
+        expect_ok(ops->clear(queue, room, room_bytes));
+    expect_ok(ops->copy(queue, result, given, sizeof(int)));
+    assert_int_equal(cuda->record(event, stream, cudaEventRecordExternal), 0);
+    assert_int_equal(cuda->end(stream, &made), 0);
+    assert_int_equal(cuda->instantiate(&exec, made, 0), 0);
+    for (int launch = 1; launch <= LAUNCHES; launch++) {
+        *(int *)given = launch;
+        assert_int_equal(cuda->launch(exec, stream), 0);
+        if (waits)
+            assert_int_equal(cuda->await((cudaStream_t)reader, event, 0), 0);
+        expect_ok(ops->copy(reader, got, result, sizeof(int)));
+        expect_ok(ops->drain(reader));
+        seen += *(const int *)got == launch;
+        expect_ok(ops->drain(queue));
+    }
+    cuda->destroy_exec(exec);
+    cuda->destroy(made);
+    cuda->destroy_event(event);
+    ops->close(reader);
+    ops->unpin(device, got);
+    ops->unpin(device, given);
+    ops->release(device, result);
+    ops->release(device, room);
+    return seen;
+}
+
+/* Each launch of a graph records its event anew, and a queue outside that waits for it waits for
+ * this launch: CUDA allows it, and would say nothing if that were wrong. A queue that does not wait
+ * reads an old result at least once. */
+TEST(test_event_of_a_graph)
+{
+    const struct cuda_graphs cuda = find_graphs();
+    assert_int_equal(results_seen(&cuda, true), LAUNCHES);
+    assert_in_range(results_seen(&cuda, false), 0, LAUNCHES - 1);
 }
 
 /* A queue that is closed with work under way does all of it first: the memory goes next. */
