@@ -51,9 +51,10 @@ $(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
 STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
+STAND_IN_SHARED = $(BUILD)/obj/tests/cuda/shared_first.o $(1) $(BUILD)/obj/tests/cuda/shared_last.o
+STAND_IN_KERNELS := $(call STAND_IN_SHARED,$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)))
 STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o graph_checks.o graph_compute.o) \
-	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
-	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
+	$(STAND_IN_KERNELS) $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
 # comm nccl and hierarchical on it, with a NCCL for tests.
 STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
@@ -67,7 +68,8 @@ STAND_INS := $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN) $(LAUNCHES)) \
 $(call needing,cuda) $(call needing,nccl): TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
-$(BUILD)/tests/test_cuda_stand_in: $(BUILD)/obj/tests/cuda/devices/cuda/kernels_simple.o $(STAND_IN_LIB)
+$(BUILD)/tests/test_cuda_stand_in: $(call STAND_IN_SHARED,$(addprefix $(BUILD)/obj/tests/cuda/devices/cuda/kernels_,simple.o sequence.o)) \
+	$(STAND_IN_LIB)
 $(BUILD)/tests/test_cuda_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
 $(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.

@@ -1,9 +1,10 @@
 /*
  * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h. Blocks
- * come in a drawn order, and so do a block's threads between two barriers.
+ * come in a drawn order, and so do a block's threads between two barriers. Shared memory is poisoned.
  */
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -95,6 +96,17 @@ void for_blocks(dim3 grid, const std::function<void()> &one)
     }
 }
 
+char *shared_begin, *shared_end;
+
+/* What one block leaves in shared memory is not there for the next. All kernels' memory is a few MB,
+ * so this is done before a few blocks of some launches. */
+void poison_shared(unsigned launch, unsigned block)
+{
+    enum { LAUNCHES = 16, BLOCKS = 4 };
+    if (launch % LAUNCHES == 0 && block < BLOCKS)
+        memset(shared_begin, 0xff, (size_t)(shared_end - shared_begin));
+}
+
 void start(fiber &one, unsigned number)
 {
     one.thread = {number % blockDim.x, number / blockDim.x, 0};
@@ -140,6 +152,16 @@ void stand_in_misaligned(const void *at, size_t bytes)
     abort();
 }
 
+void stand_in_shared(char *begin, char *end)
+{
+    shared_begin = begin;
+    shared_end = end;
+    if (begin >= end) {
+        fprintf(stderr, "stand-in: the linker has not kept the order of the kernels' memory\n");
+        abort();
+    }
+}
+
 void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread)
 {
     gridDim = grid;
@@ -161,5 +183,11 @@ void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread)
     body = &thread;
     if (fibers.size() < block.x * block.y)
         fibers.resize(block.x * block.y);
-    for_blocks(grid, run_block);
+    static unsigned launches;
+    unsigned blocks = 0;
+    launches++;
+    for_blocks(grid, [&] {
+        poison_shared(launches, blocks++);
+        run_block();
+    });
 }

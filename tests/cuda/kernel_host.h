@@ -55,6 +55,8 @@ void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread)
 [[noreturn]] void stand_in_misaligned(const void *at, size_t bytes);
 #define CHECK_PACK(at, bytes) \
     ((uintptr_t)(at) % (bytes) == 0 ? (void)0 : stand_in_misaligned(at, bytes))
+/* The kernels' shared memory is [begin, end): it is poisoned before some blocks. */
+void stand_in_shared(char *begin, char *end);
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
 /* Within work: it takes so long, by the clock of the GPU's events. Nothing sleeps, so that what is

@@ -1,7 +1,8 @@
 /* needs: cuda stand-in */
 /*
  * test_cuda_stand_in.c - that the CUDA for tests shows mistakes of kernels: a pack that is not
- * aligned, and a result that depends on the order of a block's threads.
+ * aligned, a result that depends on the order of a block's threads, and the use of what another
+ * block has left in shared memory.
  */
 #include <cuda_runtime_api.h>
 #include <signal.h>
@@ -72,6 +73,32 @@ TEST(test_order_of_threads)
     }
     assert_true(differs);
     cudaFree(y);
+}
+
+extern char stand_in_shared_first, stand_in_shared_last;
+
+/* Launches a kernel whose blocks have shared memory until that of all kernels is poisoned, but for
+ * what the last block wrote. */
+TEST(test_shared_memory_between_blocks)
+{
+    enum { IDS = 300, LAUNCHES = 16 };
+    const size_t n = (size_t)(&stand_in_shared_last - &stand_in_shared_first);
+    cudaStream_t stream = NULL;
+    int32_t *ids = (int32_t *)make(IDS);
+    uint32_t *order = (uint32_t *)make(IDS);
+    size_t poisoned = 0;
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), 0);
+    for (int i = 0; i < LAUNCHES; i++)
+        cuda_sort_ids(stream, ids, IDS, order);
+    assert_int_equal(cudaStreamSynchronize(stream), 0);
+    for (size_t i = 0; i < n; i++)
+        poisoned += (unsigned char)(&stand_in_shared_first)[i] == 0xff;
+    assert_true(poisoned > n / 2 && poisoned < n);
+    for (uint32_t i = 0; i < IDS; i++)
+        assert_int_equal(order[i], i);
+    cudaStreamDestroy(stream);
+    cudaFree(order);
+    cudaFree(ids);
 }
 
 TEST_MAIN(NULL, NULL)
