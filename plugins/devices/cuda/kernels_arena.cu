@@ -196,10 +196,11 @@ static __device__ uint64_t decay_behind(const dpb_update &by, index_t at)
     return low;
 }
 
-/* *word = value, unless it is less already; 0 counts as more than all. */
+/* *word = value, unless it is less already; 0 counts as more than all. The first read is volatile
+ * since other threads may be writing. */
 static __device__ void lower(unsigned long long *word, unsigned long long value)
 {
-    unsigned long long seen = *word;
+    unsigned long long seen = *static_cast<volatile unsigned long long *>(word);
     while (seen == 0 || seen > value) {
         const unsigned long long found = atomicCAS(word, seen, value);
         if (found == seen)

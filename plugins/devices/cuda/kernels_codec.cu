@@ -255,9 +255,10 @@ void cuda_encode_topk(cudaStream_t stream, const struct dpb_codec_part *part,
                   found, chunks, indices, reinterpret_cast<float *>(indices + k));
 }
 
-/* Indices rise, so no two threads add to one element. */
+/* Indices rise, so no two threads add to one element. Several may write `refused`, which is
+ * therefore volatile. */
 __global__ void decode_topk(const uint32_t *indices, const float *values, index_t k, float *sum,
-                            index_t n, uint32_t rank, uint32_t *refused)
+                            index_t n, uint32_t rank, volatile uint32_t *refused)
 {
     for (EACH(i, k)) {
         const uint32_t at = indices[i];
