@@ -517,6 +517,8 @@ CASE(test_killed)
 {
     for (int in_training = 0; in_training < 2; in_training++)
         faults_check_killed(NCCL, 2, in_training, most_s());
+    /* The others abort NCCL while the graph that holds its work is alive. */
+    faults_check_killed(NCCL "comm.capture=on ", 2, true, most_s());
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
