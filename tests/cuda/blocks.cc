@@ -1,6 +1,7 @@
 /*
  * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h. Blocks
- * come in a drawn order, and so do a block's threads between two barriers. Shared memory is poisoned.
+ * come in a drawn order, and so do a block's threads between two barriers. Before some blocks
+ * shared memory is poisoned.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -98,8 +99,8 @@ void for_blocks(dim3 grid, const std::function<void()> &one)
 
 char *shared_begin, *shared_end;
 
-/* What one block leaves in shared memory is not there for the next. All kernels' memory is a few MB,
- * so this is done before a few blocks of some launches. */
+/* What one block leaves in shared memory is not there for the next. All kernels' memory is a few
+ * MB, so this is done before a few blocks of some launches. */
 void poison_shared(unsigned launch, unsigned block)
 {
     enum { LAUNCHES = 16, BLOCKS = 4 };
