@@ -171,24 +171,38 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
     return DPB_OK;
 }
 
-/* As many repeats as replicates, or fewer where sweep.repeats says so. */
+static bool is_late(const struct dpb_setting *setting)
+{
+    return strcmp(setting->origin, DPB_COMMAND_LINE) == 0;
+}
+
+/* As many repeats as replicates. The command line may ask for fewer of those of the file. */
 static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->name, "repeats");
+    const char *section = sweep->study->name;
+    const struct dpb_setting *repeats = dpb_config_get(config, section, "repeats");
     const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
-    if (sweep->options.seeds > 0)
+    if (sweep->options.seeds > 0) {
         DPB_TRY(create_seeds(config, sweep));
+        over = dpb_config_get(config, section, "seeds");
+    }
     const int64_t n = (int64_t)sweep->replicates.n_values;
     if (n == 0 && sweep->options.over[0] != '\0')
         return dpb_fail(DPB_USAGE, "%s: sweep.over = %s: give its values, as sweep.%s = LIST",
                         over->origin, sweep->options.over, sweep->options.over);
     if (n > 0 && !repeats)
         sweep->options.repeats = n;
-    if (n > 0 && sweep->options.repeats > n)
-        return dpb_fail(DPB_USAGE,
-                        "%s: %lld repeats and %lld values of %s.%s: give each repeat its own",
-                        repeats->origin, (long long)sweep->options.repeats, (long long)n,
-                        sweep->replicates.section, sweep->replicates.key);
+    const int64_t n_repeats = sweep->options.repeats;
+    if (n > 0 &&
+        (n_repeats > n ||
+         (n_repeats < n && (!is_late(repeats) || (sweep->options.seeds > 0 && is_late(over))))))
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: %s.repeats = %lld, but %s: %s.%s gives %s.%s %lld value%s, one for each "
+            "repeat: leave %s.repeats out",
+            repeats->origin, section, (long long)n_repeats, over->origin, section, over->key,
+            sweep->replicates.section, sweep->replicates.key, (long long)n, n == 1 ? "" : "s",
+            section);
     return DPB_OK;
 }
 

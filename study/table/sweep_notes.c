@@ -409,20 +409,25 @@ static void note_speedup(const struct notes *notes, const char *place)
 static void note_columns(const struct notes *notes)
 {
     const json_t *document = notes->document;
-    double repeats = dpb_json_number(document, "repeats");
     const char *place = has_mark(notes->table, DPB_SWEEP_WORKERS, 'x') ? "place" : "worker";
     bool repeated = false, single = false;
+    size_t n = 1, planned;
     for (size_t i = 0; i < notes->table->n; i++) {
         struct dpb_estimate estimate;
+        if (!notes->table->lines[i].failed)
+            n = dpb_sweep_measured(notes->table->lines[i].row, &planned);
         dpb_rates_estimate(document, notes->table->lines[i].row, &estimate);
         repeated |= estimate.n > 1;
         single |= estimate.n == 1;
     }
     if (json_object_get(document, "merged"))
         fputs("- samples/s: median of a row's runs", notes->out);
+    else if (notes->table->shown[DPB_SWEEP_N])
+        fputs("- n: repeats that were measured undisturbed, of those planned; samples/s: their "
+              "median",
+              notes->out);
     else
-        fprintf(notes->out, "- samples/s: median of %.0f repeat%s", repeats,
-                repeats == 1 ? "" : "s");
+        fprintf(notes->out, "- samples/s: median of %zu repeat%s", n, n == 1 ? "" : "s");
     fprintf(notes->out, "; interval: 95 %% of the %s",
             !repeated ? "run's mean, by its steps"
             : single  ? "mean of the repeats (of one: by its steps)"

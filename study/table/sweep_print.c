@@ -57,6 +57,7 @@ void dpb_sweep_print(const json_t *document, FILE *out)
     wrap(dpb_merge_notes, document, out);
     fputs(json_object_get(document, "merged") ? "\n" : "", out);
     if (dpb_sweep_table_make(document, &table) && table.n > 0) {
+        dpb_sweep_table_fit(&table);
         dpb_table_print(&table, out);
         fputc('\n', out);
         dpb_target_print(document, out);

@@ -14,8 +14,9 @@
 enum { CELL = DPB_TABLE_CELL };
 
 static const char *const titles[DPB_SWEEP_COLUMNS] = {
-    "strategy", "label", "workers", "samples/s", "interval", "speedup",  "publ.",    "effic.",
-    "exposed",  "wait",  "of fp32", "coding",    "loss",     "accuracy", "verified", "emulated"};
+    "strategy", "label", "workers",  "samples/s", "interval", "n",
+    "speedup",  "publ.", "effic.",   "exposed",   "wait",     "of fp32",
+    "coding",   "loss",  "accuracy", "verified",  "emulated"};
 _Static_assert((int)DPB_SWEEP_COLUMNS <= (int)DPB_TABLE_COLUMNS,
                "a line has room for every column");
 
@@ -60,13 +61,23 @@ static void print_interval(char *text, const json_t *row)
 {
     const double low = dpb_json_number(row, "samples_per_s.low"),
                  high = dpb_json_number(row, "samples_per_s.high");
-    const int decimals = high < 1000 ? 1 : 0;
+    const int decimals = high < 100 || (high < 1000 && high - low < 10) ? 1 : 0;
     char interval[34] = "-";
     if (isfinite(low))
         snprintf(interval, sizeof interval, "%.*f..%.*f", decimals, low, decimals, high);
     snprintf(text, CELL, "%s%s%s%s%s", interval, mark(row, "too_short", "<"),
              dpb_json_true(row, "steady") ? "" : mark(row, "gated", "~"),
              mark(row, "disturbed", "?"), mark(row, "throttled", "^"));
+}
+
+size_t dpb_sweep_measured(const json_t *row, size_t *planned)
+{
+    const json_t *rates = json_object_get(row, "rates");
+    size_t n = 0;
+    *planned = json_array_size(rates);
+    for (size_t i = 0; i < *planned; i++)
+        n += json_is_number(json_array_get(rates, i));
+    return n;
 }
 
 /* "V100, published"; "-" for a device that computes. */
@@ -117,6 +128,28 @@ static bool fill_line(struct dpb_table_line *line)
 /* Below this share of a step in each row, waits for late peers have no column. */
 static const double least_wait = 0.1;
 
+/* "2 of 3"; of results that were merged, whose plans differ, "2". Shown where a row has fewer than
+ * planned, or than another. */
+static bool fill_counts(const json_t *document, struct dpb_table *table)
+{
+    const bool merged = json_object_get(document, "merged") != NULL;
+    size_t first = SIZE_MAX, planned;
+    bool differ = false;
+    for (size_t i = 0; i < table->n; i++) {
+        struct dpb_table_line *line = &table->lines[i];
+        const size_t n = dpb_sweep_measured(line->row, &planned);
+        if (n == planned || merged)
+            snprintf(line->text[DPB_SWEEP_N], CELL, "%zu", n);
+        else
+            snprintf(line->text[DPB_SWEEP_N], CELL, "%zu of %zu", n, planned);
+        if (line->failed)
+            continue;
+        differ |= (n < planned && !merged) || (first != SIZE_MAX && n != first);
+        first = n;
+    }
+    return differ;
+}
+
 /* Labels where they differ, waits where they count, and no column of an unknown number alone. */
 static bool has_content(const struct dpb_table_line *lines, size_t n, size_t column)
 {
@@ -144,5 +177,13 @@ bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table)
     const bool made = dpb_table_make(document, titles, DPB_SWEEP_COLUMNS, fill_line, table);
     for (size_t c = 0; c < DPB_SWEEP_COLUMNS; c++)
         table->shown[c] = has_content(table->lines, table->n, c);
+    table->shown[DPB_SWEEP_N] = fill_counts(document, table);
     return made;
+}
+
+void dpb_sweep_table_fit(struct dpb_table *table)
+{
+    const size_t narrow = dpb_table_width(table) - dpb_table_n_shown(table) + 1; /* one blank */
+    if (narrow > DPB_TABLE_WIDTH)
+        table->shown[DPB_SWEEP_EFFICIENCY] = false;
 }

@@ -10,7 +10,7 @@
 
 enum {
     DPB_TABLE_WIDTH = 100, /* of a line, in characters */
-    DPB_TABLE_COLUMNS = 16,
+    DPB_TABLE_COLUMNS = 17,
     DPB_TABLE_CELL = 64,
     DPB_TABLE_GROUP = 512 /* holds most; longer ones are cut */
 };

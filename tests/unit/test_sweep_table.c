@@ -25,6 +25,49 @@ TEST(table_says_who_was_fastest)
                  "speedup: over independent");
 }
 
+/* A disturbed run is left out, and a run that never was: the row says of how many it is. */
+TEST(n_is_what_was_measured)
+{
+    struct study s =
+        race("replicated,shm", 3, (const double[]){1000, 1010, 1020, 1005, 1014, 1026});
+    char *text = table_of(&s);
+    assert_null(strstr(text, " n "));
+    assert_non_null(strstr(text, "median of 3 repeats;"));
+    json_t *runs = json_object_get(s.document, "runs");
+    json_object_set_new(json_array_get(runs, 0), "load", json_pack("{s:b}", "disturbed", 1));
+    dpb_sweep_finish(DPB_OK, s.document);
+    text = table_of(&s);
+    assert_non_null(strstr(text, "interval       n  "));
+    assert_non_null(strstr(text, "  2 of 3 "));
+    assert_non_null(
+        strstr(text, "- n: repeats that were measured undisturbed, of those planned; "));
+    assert_null(strstr(text, "median of 3 repeats"));
+    /* Interrupted before the last repeat of each: the plan of three is no measurement. */
+    struct study two =
+        race("replicated,shm", 3, (const double[]){1000, 1010, 1020, 1005, 1014, 1026});
+    runs = json_object_get(two.document, "runs");
+    for (size_t i = json_array_size(runs); i-- > 0;)
+        if (dpb_json_number(json_array_get(runs, i), "repeat") == 2)
+            json_array_remove(runs, i);
+    dpb_sweep_finish(DPB_INTERRUPTED, two.document);
+    text = table_of(&two);
+    assert_null(strstr(text, "median of 3"));
+    assert_non_null(strstr(strstr(text, "2 of 3") + 1, "2 of 3"));
+}
+
+/* A line of the quickstart has 100 characters without `n`: efficiencies make room. */
+TEST(lines_keep_their_width)
+{
+    struct study s = make_study();
+    json_t *runs = json_object_get(s.document, "runs");
+    json_object_set_new(json_array_get(runs, 0), "load", json_pack("{s:b}", "disturbed", 1));
+    dpb_sweep_finish(DPB_OK, s.document);
+    char *text = table_of(&s);
+    assert_in_range(strcspn(text, "\n"), 80, 100);
+    text[strcspn(text, "\n")] = '\0';
+    assert_non_null(strstr(text, " n speedup exposed "));
+}
+
 /* Three repeats each; what is said of shm and replicated. */
 TEST(winners_are_shown_by_intervals)
 {
