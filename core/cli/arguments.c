@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/parse.h"
 #include "base/settings.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
@@ -96,21 +95,6 @@ dpb_status dpb_unknown_option(const struct dpb_command *command, const char *wor
         return dpb_usage_error(command, "unknown option '%s'", word);
     return dpb_usage_error(command, "'%s': an option and its value are two words: %.*s %s", word,
                            (int)(equals - word), word, equals + 1);
-}
-
-dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
-{
-    char digits[32] = "";
-    size_t length = strlen(text);
-    double percent;
-    if (length > 0 && text[length - 1] == '%')
-        length--;
-    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
-    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
-        return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
-                                     "much slower B may be");
-    *share = percent / 100;
-    return DPB_OK;
 }
 
 const char *dpb_missing_option(const char *word)

@@ -110,9 +110,6 @@ void dpb_stop_on_signals(void);
 int dpb_stop_exit_code(dpb_status status);
 const char *dpb_stop_error(dpb_status status); /* for the result; NULL: none */
 
-/* The argument of --threshold, "5" or "5%", as a share. */
-dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);
-
 /* The exit code if both apply: signals first, then 2, 1, 3, 5, 4, 6, 0. */
 int dpb_exit_code_first(int a, int b);
 

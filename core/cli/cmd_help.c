@@ -224,12 +224,15 @@ static void print_arguments(const char *usage)
         {"model.KEY=VALUE", "an option of the model, or data.KEY=VALUE"},
         {"-- COMMAND ...", "the command and its arguments"},
         {"--base", "the program of the other build; its plugins are those beside it"},
-        {"--repeats", "how often each build runs; default 10"},
+        {"--repeats", "how often each build runs; default 10. With --threshold at most so often, "
+                      "default 30: pairs end when they decide, at 10, 14, .. 30 of them"},
+        {"--budget", "no pair starts that would end later, as in 10min"},
+        {"--undecided", "exit code 0 (pass) or 4 (fail) in place of 6 if it is undecided"},
         {"--sample", "print N bytes, drawn one by one by run.seed, and a line break"},
         {"--prompt", "the text before them, which is not printed; default: a line break"},
         {"--temperature", "below 1 likely bytes are likelier, 0: the likeliest; default 1"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
-                        "PERCENT, or a cell has no rate"},
+                        "PERCENT, or a cell has no rate; 0 if it is shown not to be; else 6"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"KIND NAME",

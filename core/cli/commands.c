@@ -22,14 +22,17 @@ const struct dpb_command dpb_commands[] = {
      "print the table of a result again, one table of several, a page with figures, or metrics; "
      "also of comm, data and links"},
     {"compare",
-     "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
+     "dpbench compare A.json B.json [--threshold PERCENT [--undecided pass | fail]] "
+     "[--require-same PARTS] [--json]",
      "two runs, two sweeps, or two documents of comm, data or links: all that differs, then the "
-     "rates; exit code 4 where B is slower by more than PERCENT"},
+     "rates; exit code 4 where B is slower by more than PERCENT, 6 where this is not decided"},
     {"gate",
      "dpbench gate [comm | data | links] --base OLD/dpbench -c FILE.ini | NAME "
-     "[SECTION.KEY=VALUE ...] [--repeats N] [--threshold PERCENT] [--json] [--output FILE]",
-     "run an experiment with another build and with this one, in turns; exit code 4 where this one "
-     "is slower by more than PERCENT"},
+     "[SECTION.KEY=VALUE ...] [--repeats N] [--threshold PERCENT [--budget TIME] "
+     "[--undecided pass | fail]] [--json] [--output FILE]",
+     "run an experiment with another build and with this one, in turns until they decide; exit "
+     "code "
+     "4 where this one is slower by more than PERCENT, 6 where this is not decided"},
     {"eval",
      "dpbench eval -c FILE.ini | NAME checkpoint.load=FILE [SECTION.KEY=VALUE ...] [--json] "
      "[--output FILE] [--sample N [--prompt TEXT] [--temperature T]]",

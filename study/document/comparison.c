@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "study/document/signed_rank.h"
+
 enum { MOST_REPEATS = 1000 };
 
 void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
@@ -28,27 +30,33 @@ static size_t repeats_to_decide(double spread, size_t n, double limit)
     return (size_t)take;
 }
 
-/* `spread`: standard deviation of the difference between two repeats. */
-static void decide(const struct dpb_estimate *difference, double spread, double margin,
-                   struct dpb_comparison *comparison)
+/* Sets the outcome from ratio, interval and margin. `spread`: standard deviation of the difference
+ * between two of n repeats. */
+static void decide(double spread, size_t n, struct dpb_comparison *made)
 {
-    struct dpb_comparison made = {.ratio = exp(difference->mean), .margin = margin};
-    dpb_estimate_interval(difference, &made.low, &made.high);
-    made.of_steps = difference->of_steps;
-    if (!isfinite(difference->mean))
-        made.outcome = DPB_NOT_MEASURED;
-    else if (made.low > 1 / (1 + margin) && made.high < 1 + margin)
-        made.outcome = DPB_EQUAL;
-    else if (made.low > 1)
-        made.outcome = DPB_FASTER;
-    else if (made.high < 1)
-        made.outcome = DPB_SLOWER;
+    const double margin = made->margin;
+    if (!isfinite(made->ratio))
+        made->outcome = DPB_NOT_MEASURED;
+    else if (made->low > 1 / (1 + margin) && made->high < 1 + margin)
+        made->outcome = DPB_EQUAL;
+    else if (made->low > 1)
+        made->outcome = DPB_FASTER;
+    else if (made->high < 1)
+        made->outcome = DPB_SLOWER;
     else
-        made.outcome = DPB_UNDECIDED;
-    if (made.outcome == DPB_UNDECIDED)
-        made.take = repeats_to_decide(isfinite(spread) ? spread : 0, difference->n,
-                                      log1p(margin > 0 ? margin : DPB_MARGIN));
-    *comparison = made;
+        made->outcome = DPB_UNDECIDED;
+    if (made->outcome == DPB_UNDECIDED)
+        made->take = repeats_to_decide(isfinite(spread) ? spread : 0, n,
+                                       log1p(margin > 0 ? margin : DPB_MARGIN));
+}
+
+static void decide_by_mean(const struct dpb_estimate *difference, double spread, double margin,
+                           struct dpb_comparison *comparison)
+{
+    *comparison = (struct dpb_comparison){
+        .ratio = exp(difference->mean), .margin = margin, .of_steps = difference->of_steps};
+    dpb_estimate_interval(difference, &comparison->low, &comparison->high);
+    decide(spread, difference->n, comparison);
 }
 
 void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *b, double margin,
@@ -63,14 +71,43 @@ void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *
         .n = a->n < b->n ? a->n : b->n,
         .of_steps = a->of_steps || b->of_steps,
     };
-    decide(&difference, sqrt(of_a * (double)a->n + of_b * (double)b->n), margin, comparison);
+    decide_by_mean(&difference, sqrt(of_a * (double)a->n + of_b * (double)b->n), margin,
+                   comparison);
 }
 
 void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
                         struct dpb_comparison *comparison)
 {
-    decide(difference, difference->error * sqrt((double)difference->n), margin, comparison);
+    decide_by_mean(difference, difference->error * sqrt((double)difference->n), margin, comparison);
     comparison->paired = true;
+}
+
+void dpb_compare_turns(const double *differences, size_t n, const struct dpb_looks *looks,
+                       double margin, struct dpb_comparison *comparison)
+{
+    double units[DPB_LOOK_UNITS];
+    struct dpb_estimate mean;
+    struct dpb_centre centre;
+    dpb_estimate_of(differences, n, &mean);
+    dpb_compare_paired(&mean, margin, comparison);
+    if (!looks || looks->planned == 0)
+        return;
+    size_t n_units = dpb_look_units(differences, n, looks->planned, units);
+    while (!looks->last && n_units > DPB_LOOK_FIRST && !dpb_look_is_due(n_units))
+        n_units--;
+    dpb_look_at(units, n_units, looks->last, &centre);
+    comparison->ratio = exp(centre.estimate);
+    comparison->low = exp(centre.low);
+    comparison->high = exp(centre.high);
+    decide(mean.error * sqrt((double)mean.n), mean.n, comparison);
+}
+
+enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, double threshold)
+{
+    return isnan(threshold)                   ? DPB_NOT_JUDGED
+           : comparison->high < 1 - threshold ? DPB_REGRESSES
+           : comparison->low > 1 - threshold  ? DPB_PASSES
+                                              : DPB_OPEN;
 }
 
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity)

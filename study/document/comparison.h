@@ -41,6 +41,21 @@ void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *
 /* `difference`: of the logarithms B - A of rates taken one beside the other. */
 void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
                         struct dpb_comparison *comparison);
+/* Differences of pairs that are taken one after the other until they decide. */
+struct dpb_looks {
+    size_t planned; /* pairs, at most; 0: the pairs are not looked at on the way */
+    bool last;      /* no pair follows; otherwise the interval is that of the latest look */
+};
+/* `differences` of the logarithms B - A, by pairs; NaN: not measured. The interval is Student's, or
+ * with `looks` that of the latest look (signed_rank.h): none before the first. NULL: no looks. */
+void dpb_compare_turns(const double *differences, size_t n, const struct dpb_looks *looks,
+                       double margin, struct dpb_comparison *comparison);
+
+/* Whether B is slower than A by more than a threshold, a share of A. */
+enum dpb_judged { DPB_NOT_JUDGED, DPB_PASSES, DPB_REGRESSES, DPB_OPEN };
+/* The whole interval is above 1 - threshold (passes), below it (regresses), or neither is shown. */
+enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, double threshold);
+
 /* "faster", "equal within 5 %", "undecided: take 12 repeats". */
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);
 

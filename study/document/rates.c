@@ -59,21 +59,23 @@ void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_es
 }
 
 void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
-                       const json_t *b, double margin, struct dpb_comparison *comparison)
+                       const json_t *b, const struct dpb_looks *looks, double margin,
+                       struct dpb_comparison *comparison)
 {
-    size_t n_a, n_b;
-    struct dpb_estimate difference = {.n = 0}, of_a, of_b;
+    size_t n_a, n_b, n_pairs = 0;
+    struct dpb_estimate of_a, of_b;
     double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
     size_t n = n_a < n_b ? n_a : n_b;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         y[i] -= x[i];
-    dpb_estimate_of(y, n, &difference);
+        n_pairs += isfinite(y[i]) ? 1 : 0;
+    }
+    if (n_pairs > 1)
+        dpb_compare_turns(y, n, looks, margin, comparison);
     free(x);
     free(y);
-    if (difference.n > 1) {
-        dpb_compare_paired(&difference, margin, comparison);
+    if (n_pairs > 1)
         return;
-    }
     dpb_rates_estimate(document_a, a, &of_a);
     dpb_rates_estimate(document_b, b, &of_b);
     dpb_compare_apart(&of_a, &of_b, margin, comparison);

@@ -13,9 +13,10 @@
 /* The mean logarithm of the repeats; for one repeat, or a run (`row` NULL), of its steps. */
 void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
 /* Two rows of one sweep, or of two that ran together, B against A: paired by repeat where both have
- * at least two in common. */
+ * at least two in common. looks: of the repeats, or NULL. */
 void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
-                       const json_t *b, double margin, struct dpb_comparison *comparison);
+                       const json_t *b, const struct dpb_looks *looks, double margin,
+                       struct dpb_comparison *comparison);
 
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for

@@ -1,6 +1,8 @@
 /* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
  * sweep once, with the other build and with this one by turns, and compares repeat by repeat.
- * `dpbench gate comm`, `data` and `links` run that command instead, and compare its series. */
+ * `dpbench gate comm`, `data` and `links` run that command instead, and compare its series. With a
+ * threshold pairs are taken until they decide (study/document/signed_rank.h), or until --repeats or
+ * --budget ends them. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -19,24 +21,66 @@
 #include "record/result_file.h"
 #include "record/series.h"
 #include "study/document/rows.h"
+#include "study/document/signed_rank.h"
 #include "study/sweep/child.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
 #include "study/table/compare.h"
 
-enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
+enum {
+    RETRIES = 3, /* of a disturbed run; a sweep repeats its own */
+    REPEATS = 10 /* where nothing is judged */
+};
 
 struct gate {
     const char *base, *command; /* "comm"; NULL: run */
-    int64_t repeats;
-    double threshold; /* a share; NaN: not given */
-    char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
+    const char *undecided;      /* "pass", "fail"; NULL: not given */
+    int64_t repeats, budget_ns; /* pairs, at most; their time: 0 is no limit */
+    double threshold;           /* a share; NaN: not given */
+    char **words; /* @owned: the other words of the command line, for each run; ended by NULL */
     int n_words;
-    bool is_sweep;
-    bool failed; /* a cell of either, so far */
+    bool is_sweep, has_seeds; /* by sweep.seeds */
+    bool failed;              /* a cell of either, so far */
+    bool decided;             /* at a look, so the last look is not taken */
 };
 
 /* ---- the command line ---------------------------------------------------------------------- */
+
+/* An option and its value, of this command alone. */
+static dpb_status take_option(const struct dpb_command *self, const char *option, const char *value,
+                              struct gate *gate)
+{
+    const char *given = value ? value : "";
+    if (strcmp(option, "--base") == 0)
+        gate->base = value;
+    else if (strcmp(option, "--threshold") == 0)
+        return dpb_compare_threshold(self, given, &gate->threshold);
+    else if (strcmp(option, "--undecided") == 0)
+        return dpb_compare_undecided(self, given, &gate->undecided);
+    else if (strcmp(option, "--budget") == 0 &&
+             (!dpb_parse_time(given, NULL, &gate->budget_ns) || gate->budget_ns == 0))
+        return dpb_usage_error(self, "--budget needs a time with its unit, as in 10min: no pair "
+                                     "starts that would end later");
+    else if (strcmp(option, "--repeats") == 0 &&
+             (dpb_parse_int(given, &gate->repeats) != DPB_PARSED || gate->repeats < 2 ||
+              gate->repeats > 1000))
+        return dpb_usage_error(self, "--repeats needs a number from 2 to 1000");
+    return DPB_OK;
+}
+
+static dpb_status check_options(const struct dpb_command *self, struct gate *gate)
+{
+    if (!gate->base)
+        return dpb_usage_error(self, "which other build? give its program by --base OLD/dpbench");
+    if (access(gate->base, X_OK) != 0)
+        return dpb_fail(DPB_USAGE, "--base %s: %s", gate->base, strerror(errno));
+    if (isnan(gate->threshold) && (gate->undecided || gate->budget_ns > 0))
+        return dpb_usage_error(self, "%s: nothing is judged without --threshold",
+                               gate->undecided ? "--undecided" : "--budget");
+    if (gate->repeats == 0)
+        gate->repeats = isnan(gate->threshold) ? REPEATS : DPB_LOOK_UNITS;
+    return DPB_OK;
+}
 
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv, struct gate *gate)
 {
@@ -44,29 +88,17 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
     DPB_TRY(dpb_allocated(gate->words));
     gate->words[gate->n_words++] = argv[0];
     for (int i = 1; i < argc; i++) {
-        char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (i == 1 && dpb_text_lists("comm data links", " ", argv[i], strlen(argv[i]))) {
             gate->command = argv[i];
-        } else if (strcmp(argv[i], "--base") == 0) {
-            gate->base = value;
-            i++;
-        } else if (strcmp(argv[i], "--threshold") == 0) {
-            DPB_TRY(dpb_parse_threshold(self, value ? value : "", &gate->threshold));
-            i++;
-        } else if (strcmp(argv[i], "--repeats") == 0) {
-            if (!value || dpb_parse_int(value, &gate->repeats) != DPB_PARSED || gate->repeats < 2 ||
-                gate->repeats > 1000)
-                return dpb_usage_error(self, "--repeats needs a number from 2 to 1000");
+        } else if (dpb_text_lists("--base --threshold --undecided --budget --repeats", " ", argv[i],
+                                  strlen(argv[i]))) {
+            DPB_TRY(take_option(self, argv[i], i + 1 < argc ? argv[i + 1] : NULL, gate));
             i++;
         } else {
             gate->words[gate->n_words++] = argv[i];
         }
     }
-    if (!gate->base)
-        return dpb_usage_error(self, "which other build? give its program by --base OLD/dpbench");
-    if (access(gate->base, X_OK) != 0)
-        return dpb_fail(DPB_USAGE, "--base %s: %s", gate->base, strerror(errno));
-    return DPB_OK;
+    return check_options(self, gate);
 }
 
 /* ---- a run --------------------------------------------------------------------------------- */
@@ -74,7 +106,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
 /* The command line of a run, ended by NULL. @owned; NULL: out of memory. */
 static const char **words_of(const struct gate *gate)
 {
-    const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
+    const char **words = calloc((size_t)gate->n_words + 8, sizeof *words);
     int n = 0;
     if (!words)
         return NULL;
@@ -91,6 +123,8 @@ static const char **words_of(const struct gate *gate)
         words[n++] = "run.results=";
     if (gate->is_sweep) {
         words[n++] = "sweep.repeats=1";
+        if (gate->has_seeds)
+            words[n++] = "sweep.seeds=1";
         words[n++] = "sweep.accuracy=0";
     }
     return words;
@@ -168,14 +202,14 @@ static void add_turn(struct turns *turns, const json_t *made, uint32_t repeat)
     turns->n++;
 }
 
-/* A build. Turns that nobody disturbed, if there are two, count alone. */
-struct series_side {
+/* A build. */
+struct side {
     const char *name, *program;
-    struct turns clean, all;
+    json_t *document;        /* @owned: a sweep of all runs; NULL: of a command with series */
+    struct turns clean, all; /* of such a command; clean ones, if there are two, count alone */
 };
 
-static dpb_status take_series_turn(struct gate *gate, uint32_t repeat, struct series_side *side,
-                                   int *code)
+static dpb_status take_series_turn(struct gate *gate, uint32_t repeat, struct side *side, int *code)
 {
     json_t *made = NULL;
     bool disturbed = true;
@@ -204,7 +238,7 @@ static dpb_status take_series_turn(struct gate *gate, uint32_t repeat, struct se
 }
 
 /* The document that counts. @borrowed. */
-static json_t *series_of(struct series_side *side)
+static json_t *series_of(struct side *side)
 {
     json_t *load = json_object_get(side->all.document, "load");
     if (side->clean.n >= 2)
@@ -215,11 +249,6 @@ static json_t *series_of(struct series_side *side)
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
-
-struct side {
-    const char *name, *program;
-    json_t *document; /* @owned: a sweep of all runs */
-};
 
 /* Adds a run, or those of a sweep, as this repeat. Returns a rate to show. */
 static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t repeat,
@@ -262,73 +291,136 @@ static dpb_status take_turn(struct gate *gate, const struct dpb_sweep *sweep, ui
     return DPB_OK;
 }
 
-/* A B, B A, A B, ...: a slow change of the machine favours neither. */
-static dpb_status take_turns(struct gate *gate, const struct dpb_sweep *sweep, struct side sides[2],
-                             int *code)
+/* ---- pairs --------------------------------------------------------------------------------- */
+
+/* The gate's work: sides[0] is the base. */
+struct work {
+    struct gate *gate;
+    const struct dpb_sweep *sweep; /* NULL: of a command with series */
+    struct side sides[2];
+    char own[PATH_MAX];
+};
+
+static json_t *document_of(const struct work *work, struct side *side, bool last)
 {
-    for (uint32_t repeat = 0; repeat < gate->repeats; repeat++)
-        for (uint32_t turn = 0; turn < 2; turn++)
-            DPB_TRY(take_turn(gate, sweep, repeat, &sides[(repeat + turn) % 2], code));
-    for (size_t i = 0; i < 2; i++)
-        dpb_sweep_finish(DPB_OK, sides[i].document);
+    if (!work->sweep)
+        return series_of(side);
+    if (last)
+        dpb_sweep_finish(DPB_OK, side->document);
+    else
+        dpb_sweep_make_rows(side->document);
+    return side->document;
+}
+
+/* Compares all pairs so far. *comparison: @owned. */
+static dpb_status compare(struct work *work, bool last, json_t **comparison)
+{
+    const struct gate *gate = work->gate;
+    char here[PATH_MAX];
+    const char *own = realpath(work->own, here);
+    const struct dpb_compared a = {gate->base, document_of(work, &work->sides[0], last)};
+    const struct dpb_compared b = {own ? own : work->own, document_of(work, &work->sides[1], last)};
+    const size_t planned = isnan(gate->threshold) ? 0 : (size_t)gate->repeats;
+    const struct dpb_compare_how how = {
+        .threshold = gate->threshold, .paired = true, .looks = {planned, last}};
+    bool regression;
+    return dpb_compare_make(&a, &b, &how, comparison, &regression);
+}
+
+/* Whether the pairs so far have decided, for each cell. */
+static dpb_status look(struct work *work, size_t n_pairs, bool *decided)
+{
+    json_t *comparison = NULL;
+    if (isnan(work->gate->threshold) || n_pairs < DPB_LOOK_FIRST)
+        return DPB_OK;
+    DPB_TRY(compare(work, false, &comparison));
+    *decided = json_object_get(comparison, "rows") != NULL;
+    dpb_each_item(json_object_get(comparison, "rows"), i, row)
+        *decided &= !dpb_json_is(row, "judgement", "undecided");
+    json_decref(comparison);
     return DPB_OK;
 }
 
-static dpb_status compare(const struct gate *gate, const struct dpb_arguments *arguments,
-                          const json_t *base, const char *program, const json_t *document,
-                          int *code)
+/* Whether another pair would end within the budget, if it takes as long as the longest so far. */
+static bool is_affordable(const struct gate *gate, int64_t elapsed_ns, int64_t longest_ns)
 {
-    char here[PATH_MAX];
-    const char *own = realpath(program, here);
-    const struct dpb_compared a = {gate->base, base};
-    const struct dpb_compared b = {own ? own : program, document};
-    const struct dpb_compare_how how = {.threshold = gate->threshold, .paired = true};
+    return gate->budget_ns == 0 || elapsed_ns + longest_ns <= gate->budget_ns;
+}
+
+/* A B, B A, A B, ...: a slow change of the machine favours neither. */
+static dpb_status take_pairs(struct work *work, int *code)
+{
+    struct gate *gate = work->gate;
+    const int64_t began_ns = dpb_now_ns();
+    int64_t longest_ns = 0;
+    bool decided = false;
+    uint32_t n = 0;
+    while (n < gate->repeats && !decided &&
+           is_affordable(gate, dpb_now_ns() - began_ns, longest_ns)) {
+        const int64_t pair_ns = dpb_now_ns();
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            struct side *side = &work->sides[(n + turn) % 2];
+            DPB_TRY(work->sweep ? take_turn(gate, work->sweep, n, side, code)
+                                : take_series_turn(gate, n, side, code));
+        }
+        n++;
+        if (dpb_now_ns() - pair_ns > longest_ns)
+            longest_ns = dpb_now_ns() - pair_ns;
+        if (n < gate->repeats)
+            DPB_TRY(look(work, n, &decided));
+    }
+    for (size_t i = 0; i < 2 && work->sweep; i++)
+        json_object_set_new(work->sides[i].document, "repeats", json_integer(n));
+    dpb_log(DPB_LOG_INFO, "%u pairs%s", n,
+            decided             ? " have decided"
+            : n < gate->repeats ? "; --budget is spent"
+                                : "");
+    /* What was decided at a look stands: the last look would have other intervals. */
+    gate->decided = decided;
+    return DPB_OK;
+}
+
+/* Compares, prints and judges. */
+static dpb_status conclude(struct work *work, const struct dpb_arguments *arguments, int *code)
+{
+    const struct gate *gate = work->gate;
     json_t *comparison = NULL;
-    bool regression = false;
-    DPB_TRY(dpb_compare_make(&a, &b, &how, &comparison, &regression));
+    DPB_TRY(compare(work, !gate->decided, &comparison));
     *code = dpb_document_deliver(comparison, arguments, "", "gate", dpb_compare_print);
-    json_decref(comparison);
-    if (!regression && !gate->failed)
-        return DPB_OK;
+    const bool regression = dpb_json_is(comparison, "judgement", "regression");
     dpb_status status =
-        regression ? dpb_fail(DPB_REGRESSION,
-                              "this build is slower than %s by more than %g %%, or a cell of "
-                              "either has no rate",
-                              gate->base, 100 * gate->threshold)
-                   : dpb_fail(DPB_FAILED, "a cell of either build has failed, as the lines above "
-                                          "say");
+        regression || !gate->failed
+            ? dpb_compare_status(comparison, gate->undecided)
+            : dpb_fail(DPB_FAILED, "a cell of either build has failed, as the lines "
+                                   "above say");
+    json_decref(comparison);
     *code = dpb_exit_code_first(*code, dpb_status_exit_code(status));
     return DPB_OK;
 }
 
 /* *code is set where the status is DPB_OK, or a run failed. */
-static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, int *code)
+static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, int *code)
 {
+    struct gate *gate = work->gate;
     struct dpb_sweep *sweep = NULL;
-    char own[PATH_MAX];
-    struct side sides[2] = {{.name = "base", .program = gate->base},
-                            {.name = "this", .program = own}};
-    DPB_TRY(dpb_program_itself(own));
-    struct dpb_signals both; /* they wait for the next run */
-    dpb_signals_hold(&both, 0, 0);
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
     if (dpb_tune_wanted(arguments->config))
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "
                                    "would choose them; leave it out, or make it a [sweep]");
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    work->sweep = sweep;
     sweep->options.repeats = gate->repeats;
+    gate->has_seeds = sweep->options.seeds > 0;
     struct dpb_named_file files[DPB_ARGUMENTS_FILES];
     dpb_arguments_files(arguments, files);
     dpb_status status = dpb_result_probe(arguments->output, "");
     DPB_THEN(status, dpb_outputs_apart(files, DPB_ARGUMENTS_FILES));
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
-        sides[i].document = dpb_sweep_document(sweep, arguments->config);
-        status = dpb_allocated(sides[i].document);
+        work->sides[i].document = dpb_sweep_document(sweep, arguments->config);
+        status = dpb_allocated(work->sides[i].document);
     }
-    DPB_THEN(status, take_turns(gate, sweep, sides, code));
-    DPB_THEN(status, compare(gate, arguments, sides[0].document, own, sides[1].document, code));
-    json_decref(sides[0].document);
-    json_decref(sides[1].document);
+    DPB_THEN(status, take_pairs(work, code));
+    DPB_THEN(status, conclude(work, arguments, code));
     dpb_sweep_destroy(sweep);
     return status;
 }
@@ -344,44 +436,41 @@ static dpb_status parse_form(const struct dpb_command *self, const struct gate *
     return dpb_result_probe(arguments->output, "");
 }
 
-static dpb_status gate_series(const struct dpb_command *self, struct gate *gate,
-                              struct dpb_arguments *arguments, int *code)
+static dpb_status gate_any(const struct dpb_command *self, struct work *work,
+                           struct dpb_arguments *arguments, int *code)
 {
-    char own[PATH_MAX];
-    struct series_side sides[2] = {{.name = "base", .program = gate->base},
-                                   {.name = "this", .program = own}};
-    DPB_TRY(parse_form(self, gate, arguments));
-    DPB_TRY(dpb_program_itself(own));
+    struct gate *gate = work->gate;
     struct dpb_signals both; /* they wait for the next run */
+    if (gate->command)
+        DPB_TRY(parse_form(self, gate, arguments));
+    else
+        DPB_TRY(dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
+                                    gate->n_words, gate->words, arguments));
+    DPB_TRY(dpb_program_itself(work->own));
     dpb_signals_hold(&both, 0, 0);
-    dpb_status status = DPB_OK;
-    for (uint32_t repeat = 0; repeat < gate->repeats && status == DPB_OK; repeat++)
-        for (uint32_t turn = 0; turn < 2; turn++)
-            DPB_THEN(status, take_series_turn(gate, repeat, &sides[(repeat + turn) % 2], code));
-    DPB_THEN(status,
-             compare(gate, arguments, series_of(&sides[0]), own, series_of(&sides[1]), code));
-    for (size_t i = 0; i < 2; i++) {
-        json_decref(sides[i].clean.document);
-        json_decref(sides[i].all.document);
-    }
-    return status;
+    if (!gate->command)
+        return run_gate(work, arguments, code);
+    DPB_TRY(take_pairs(work, code));
+    return conclude(work, arguments, code);
 }
 
 static int command_gate(const struct dpb_command *self, int argc, char **argv)
 {
-    struct gate gate = {.repeats = 10, .threshold = NAN};
+    struct gate gate = {.threshold = NAN};
     struct dpb_arguments arguments = {0};
+    struct work work = {.gate = &gate};
     int code = 0;
     dpb_status status = parse(self, argc, argv, &gate);
-    if (gate.command) {
-        DPB_THEN(status, gate_series(self, &gate, &arguments, &code));
-    } else {
-        DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
-                                             gate.n_words, gate.words, &arguments));
-        DPB_THEN(status, run_gate(&gate, &arguments, &code));
-    }
+    work.sides[0] = (struct side){.name = "base", .program = gate.base};
+    work.sides[1] = (struct side){.name = "this", .program = work.own};
+    DPB_THEN(status, gate_any(self, &work, &arguments, &code));
     if (status != DPB_OK && code == 0)
         code = dpb_status_exit_code(status);
+    for (size_t i = 0; i < 2; i++) {
+        json_decref(work.sides[i].document);
+        json_decref(work.sides[i].clean.document);
+        json_decref(work.sides[i].all.document);
+    }
     dpb_arguments_release(&arguments);
     free((void *)gate.words);
     return code;

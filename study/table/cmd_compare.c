@@ -12,6 +12,7 @@
 struct request {
     const char *files[2];
     struct dpb_compare_how how;
+    const char *undecided;
     bool json;
 };
 
@@ -40,8 +41,11 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
         if (strcmp(argv[i], "--json") == 0)
             request->json = true;
         else if (strcmp(argv[i], "--threshold") == 0)
+            DPB_TRY(dpb_compare_threshold(self, i + 1 < argc ? argv[++i] : "",
+                                          &request->how.threshold));
+        else if (strcmp(argv[i], "--undecided") == 0)
             DPB_TRY(
-                dpb_parse_threshold(self, i + 1 < argc ? argv[++i] : "", &request->how.threshold));
+                dpb_compare_undecided(self, i + 1 < argc ? argv[++i] : "", &request->undecided));
         else if (strcmp(argv[i], "--require-same") == 0)
             DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->how.same));
         else if (argv[i][0] == '-')
@@ -51,10 +55,14 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
         else
             request->files[n++] = argv[i];
     }
-    return n == 2 ? DPB_OK : dpb_usage_error(self, "which two results? give their files");
+    if (n != 2)
+        return dpb_usage_error(self, "which two results? give their files");
+    if (request->undecided && isnan(request->how.threshold))
+        return dpb_usage_error(self, "--undecided: nothing is judged without --threshold");
+    return DPB_OK;
 }
 
-static dpb_status compare(const struct request *request, bool *regression)
+static dpb_status compare(const struct request *request)
 {
     json_t *documents[2] = {NULL, NULL}, *comparison = NULL;
     dpb_status status = dpb_measured_read_printable(request->files[0], &documents[0]);
@@ -62,10 +70,12 @@ static dpb_status compare(const struct request *request, bool *regression)
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};
-        status = dpb_compare_make(&a, &b, &request->how, &comparison, regression);
+        bool regression;
+        status = dpb_compare_make(&a, &b, &request->how, &comparison, &regression);
     }
     if (comparison)
         dpb_document_print(comparison, request->json, dpb_compare_print);
+    DPB_THEN(status, dpb_compare_status(comparison, request->undecided));
     json_decref(comparison);
     json_decref(documents[0]);
     json_decref(documents[1]);
@@ -75,14 +85,8 @@ static dpb_status compare(const struct request *request, bool *regression)
 static int command_compare(const struct dpb_command *self, int argc, char **argv)
 {
     struct request request = {.how = {.threshold = NAN}};
-    bool regression = false;
     dpb_status status = parse(self, argc, argv, &request);
-    DPB_THEN(status, compare(&request, &regression));
-    if (status == DPB_OK && regression)
-        status = dpb_fail(DPB_REGRESSION,
-                          "%s is slower than %s by more than %g %%, or a cell of "
-                          "either has no rate",
-                          request.files[1], request.files[0], 100 * request.how.threshold);
+    DPB_THEN(status, compare(&request));
     return dpb_status_exit_code(status);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/text.h"
 #include "record/series.h"
 #include "study/document/cells.h"
@@ -14,6 +15,33 @@
 #include "study/document/read.h"
 #include "study/document/setup.h"
 #include "study/document/target.h"
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+dpb_status dpb_compare_threshold(const struct dpb_command *self, const char *text, double *share)
+{
+    char digits[32] = "";
+    size_t length = strlen(text);
+    double percent;
+    if (length > 0 && text[length - 1] == '%')
+        length--;
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
+    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
+        return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
+                                     "much slower B may be");
+    *share = percent / 100;
+    return DPB_OK;
+}
+
+dpb_status dpb_compare_undecided(const struct dpb_command *self, const char *text,
+                                 const char **undecided)
+{
+    if (strcmp(text, "pass") != 0 && strcmp(text, "fail") != 0)
+        return dpb_usage_error(self, "--undecided needs pass (exit code 0) or fail (4); without it "
+                                     "the exit code is 6");
+    *undecided = text;
+    return DPB_OK;
+}
 
 /* ---- what else differs --------------------------------------------------------------------- */
 
@@ -136,22 +164,39 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
                      (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired));
 }
 
+/* The outcome in words. Where a threshold judges, the words say what is shown of it. */
+static void verdict_of(const struct dpb_comparison *c, enum dpb_judged judged, double threshold,
+                       char verdict[64])
+{
+    dpb_comparison_text(c, verdict, 64);
+    if (c->outcome == DPB_SLOWER && judged == DPB_OPEN)
+        snprintf(verdict, 64, "slower, undecided whether by %g %%", 100 * threshold);
+    if (c->outcome == DPB_UNDECIDED && judged == DPB_PASSES)
+        snprintf(verdict, 64, "not slower by %g %%", 100 * threshold);
+    if (c->outcome == DPB_UNDECIDED && judged == DPB_REGRESSES) /* of a threshold of a hair */
+        snprintf(verdict, 64, "slower");
+}
+
 /* The row of a comparison, but for its cell and its target; takes both sides. */
 static json_t *conclude(const struct dpb_comparison *c, json_t *json_a, json_t *json_b,
                         const char *apart, double threshold)
 {
+    static const char *const names[] = {NULL, "pass", "regression", "undecided"};
     char verdict[64];
     const bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
                           json_array_size(json_object_get(json_b, "doubts")) > 0 || apart;
     const bool is_measured = c->outcome != DPB_NOT_MEASURED;
-    const bool slower = is_measured && !doubtful && c->high < 1 && c->ratio < 1 - threshold;
-    dpb_comparison_text(c, verdict, sizeof verdict);
+    enum dpb_judged judged = dpb_comparison_judge(c, threshold);
+    if (judged != DPB_NOT_JUDGED && (doubtful || !is_measured))
+        judged = is_measured ? DPB_OPEN : DPB_REGRESSES;
+    verdict_of(c, judged, threshold, verdict);
     if (is_measured && doubtful)
         snprintf(verdict, sizeof verdict, "no conclusion");
-    return json_pack("{s:n, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:b}", "cell", "a", json_a,
-                     "b", json_b, "ratio", dpb_json_real(c->ratio), "low", dpb_json_real(c->low),
-                     "high", dpb_json_real(c->high), "verdict", verdict, "apart", apart, "of_steps",
-                     c->of_steps, "regression", slower || (!is_measured && isfinite(threshold)));
+    return json_pack("{s:n, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:s?, s:b}", "cell", "a",
+                     json_a, "b", json_b, "ratio", dpb_json_real(c->ratio), "low",
+                     dpb_json_real(c->low), "high", dpb_json_real(c->high), "verdict", verdict,
+                     "apart", apart, "of_steps", c->of_steps, "judgement", names[judged],
+                     "regression", judged == DPB_REGRESSES);
 }
 
 /* A comparison of two runs (rows NULL), or of two rows of one cell. */
@@ -164,7 +209,7 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
     dpb_rates_estimate(a, row_a, &of_a);
     dpb_rates_estimate(b, row_b, &of_b);
     if (how->paired)
-        dpb_rates_compare(a, row_a, b, row_b, margin, &c);
+        dpb_rates_compare(a, row_a, b, row_b, &how->looks, margin, &c);
     else
         dpb_compare_apart(&of_a, &of_b, margin, &c);
     json_t *json_a = side_of_row(a, row_a, &of_a, how->paired);
@@ -285,9 +330,7 @@ static void compare_fields(const json_t *row_a, const json_t *row_b,
     for (size_t i = 0; how->paired && i < n; i++)
         b[i] -= a[i];
     if (how->paired)
-        dpb_estimate_of(b, n, &of_b);
-    if (how->paired)
-        dpb_compare_paired(&of_b, margin, c);
+        dpb_compare_turns(b, n, &how->looks, margin, c);
     else
         dpb_compare_apart(&of_a, &of_b, margin, c);
     free(a);
@@ -420,6 +463,40 @@ static dpb_status require_same(const struct dpb_compared *a, const struct dpb_co
     return DPB_OK;
 }
 
+/* Of all rows: a regression of one, then one that is not decided. */
+static void judge(double threshold, json_t *made)
+{
+    bool regression = isfinite(threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
+    bool open = false;
+    dpb_each_item(json_object_get(made, "rows"), i, row) {
+        regression |= dpb_json_true(row, "regression");
+        open |= dpb_json_is(row, "judgement", "undecided");
+    }
+    const char *judgement = regression ? "regression" : open ? "undecided" : "pass";
+    json_object_update_new(made, json_pack("{s:b, s:s?}", "regression", regression, "judgement",
+                                           isfinite(threshold) ? judgement : NULL));
+}
+
+dpb_status dpb_compare_status(const json_t *document, const char *undecided)
+{
+    const double percent = 100 * dpb_json_number(document, "threshold");
+    const char *a = dpb_json_text(document, "a.file", "?");
+    const char *b = dpb_json_text(document, "b.file", "?");
+    if (dpb_json_is(document, "judgement", "regression"))
+        return dpb_fail(DPB_REGRESSION,
+                        "%s is slower than %s by more than %g %%, or a cell of either has no rate",
+                        b, a, percent);
+    if (!dpb_json_is(document, "judgement", "undecided") ||
+        (undecided && strcmp(undecided, "pass") == 0))
+        return DPB_OK;
+    return dpb_fail(undecided ? DPB_REGRESSION : DPB_NOT_DECIDED,
+                    "it is not shown whether %s is slower than %s by more than %g %%: measure more "
+                    "repeats, or longer ones on a quieter machine%s",
+                    b, a, percent,
+                    undecided ? "; --undecided fail makes this a failure"
+                              : "; --undecided pass or fail ends on 0 or 4 instead");
+}
+
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
                             const struct dpb_compare_how *how, json_t **document, bool *regression)
 {
@@ -450,10 +527,8 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                              dpb_json_real(how->threshold), "differences", differences);
     DPB_TRY(dpb_allocated(made));
     json_object_update_new(made, parts);
-    *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
-    dpb_each_item(rows, i, row)
-        *regression |= dpb_json_true(row, "regression");
-    json_object_set_new(made, "regression", json_boolean(*regression));
+    judge(how->threshold, made);
+    *regression = dpb_json_true(made, "regression");
     json_object_set_new(made, "paired", json_boolean(how->paired));
     *document = made;
     return DPB_OK;

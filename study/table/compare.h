@@ -13,7 +13,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "cli/cli.h"
 #include "dpbench/status.h"
+#include "study/document/comparison.h"
 
 struct dpb_compared {
     const char *file;       /* as the user named it */
@@ -21,21 +23,32 @@ struct dpb_compared {
 };
 
 struct dpb_compare_how {
-    double threshold; /* the share of A's rate (0.05) by which B may be slower; NaN: any */
-    const char *same; /* parts that must be the same: "machine,config"; NULL: none */
-    bool paired;      /* two sweeps that ran together, repeat by repeat */
+    double threshold;       /* the share of A's rate (0.05) by which B may be slower; NaN: any */
+    const char *same;       /* parts that must be the same: "machine,config"; NULL: none */
+    bool paired;            /* two sweeps that ran together, repeat by repeat */
+    struct dpb_looks looks; /* at the repeats of these; planned = 0: none */
 };
 
 /* The numbers of a row's to_target that are compared: time = samples / rate. */
 enum { DPB_COMPARE_TARGETS = 3 };
 extern const char *const dpb_compare_targets[DPB_COMPARE_TARGETS];
 
-/* *regression: a cell of B is shown to be slower, by more than the threshold, or one of the two has
- * no rate. Documents of comm, data and links are compared by the rows and fields of their
+/* The argument of --threshold, "5" or "5%", as a share. */
+dpb_status dpb_compare_threshold(const struct dpb_command *self, const char *text, double *share);
+/* The argument of --undecided: "pass" or "fail". */
+dpb_status dpb_compare_undecided(const struct dpb_command *self, const char *text,
+                                 const char **undecided);
+
+/* *regression: a cell of B is shown to be slower by more than the threshold, or one of the two has
+ * no rate. `judgement` of the document has more: "pass", "regression", "undecided", and null without
+ * a threshold. Documents of comm, data and links are compared by the rows and fields of their
  * series; of times the ratio is that of 1 / time. DPB_USAGE: the documents are of two kinds, they
  * have no common cell, or they differ in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
                             const struct dpb_compare_how *how, json_t **document, bool *regression);
+/* DPB_REGRESSION or DPB_NOT_DECIDED with its message, as the judgement of a document says.
+ * undecided: "pass" or "fail" in place of DPB_NOT_DECIDED, or NULL. */
+dpb_status dpb_compare_status(const json_t *document, const char *undecided);
 /* compare_print.c: for people. */
 void dpb_compare_print(const json_t *document, FILE *out);
 

@@ -225,6 +225,8 @@ void dpb_compare_print(const json_t *document, FILE *out)
         fprintf(out,
                 dpb_json_true(document, "regression")
                     ? "regression: B is slower by more than %.3g %%, or a cell has no rate\n"
-                    : "no regression by more than %.3g %% is shown\n",
+                : dpb_json_is(document, "judgement", "pass")
+                    ? "pass: B is not slower by %.3g %%\n"
+                    : "undecided: it is not shown whether B is slower by %.3g %%\n",
                 100 * threshold);
 }

@@ -117,7 +117,7 @@ static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, c
 {
     struct dpb_comparison c;
     char ratio[64], verdict[64];
-    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
+    dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, verdict, sizeof verdict);
     dpb_text_add(note, "%s %s", ratio, verdict);
@@ -245,7 +245,7 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
         return;
     }
     struct dpb_comparison c;
-    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
+    dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
     dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
     add_published(note, document, a, b);
 }

@@ -93,11 +93,16 @@ TEST(test_compare)
         {"compare a.json b.json --jsn", {"unknown option '--jsn'"}, 2},
         {"compare a.json base.ini", {"base.ini: ", "is it a result"}, 2},
         {"compare a.json none.json", {"none.json"}, 2},
-        {"compare a.json a.json --threshold 0", {""}, 0},
+        {"compare a.json b.json --undecided pass", {"nothing is judged without --threshold"}, 2},
+        {"compare a.json b.json --undecided", {"--undecided needs pass"}, 2},
+        {"compare a.json a.json --threshold 0", {"not shown whether a.json is slower"}, 6},
+        {"compare a.json a.json --threshold 50", {""}, 0},
         {"compare a.json slow.json --threshold 5%", {"slow.json is slower than a.json"}, 4},
         {"compare slow.json a.json --threshold 5", {""}, 0},
         {"compare a.json slow.json", {""}, 0},
-        {"compare short.json slow.json --threshold 5", {""}, 0},
+        {"compare short.json slow.json --threshold 5", {"not shown whether slow.json"}, 6},
+        {"compare short.json slow.json --threshold 5 --undecided pass", {""}, 0},
+        {"compare short.json slow.json --threshold 5 --undecided fail", {"--undecided fail"}, 4},
         {"compare a.json slow.json --require-same machine,config", {""}, 0},
         {"compare a.json b.json --require-same machine,config",
          {"a.json and b.json differ in config.comm.name"},
@@ -125,9 +130,9 @@ TEST(test_compare)
     run(&command, 0, "compare a.json b.json");
     EXPECT_WORDS("compare", command.out, "different (A | B):", "\"shm\" | \"replicated\"",
                  "A samples/s", "comm_exposed", "different times");
-    run(&command, 0, "compare short.json slow.json --threshold 5");
+    run(&command, 6, "compare short.json slow.json --threshold 5");
     EXPECT_WORDS("compare", command.out, "no conclusion", "A was timed too shortly",
-                 "no regression by more than 5 % is shown");
+                 "undecided: it is not shown whether B is slower by 5 %");
     run(&command, 0, "compare a.json slow.json --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.compare/1");
     assert_string_equal(json_text_at(command.json, "rows.0.verdict"), "slower");
@@ -144,6 +149,9 @@ TEST(test_gate)
         {"gate -c base.ini", {"which other build?"}, 2},
         {"gate --base none -c base.ini", {"--base none: No such file"}, 2},
         {"gate --base ./slow -c base.ini --repeats 1", {"--repeats needs a number from 2"}, 2},
+        {"gate --base ./slow -c base.ini --budget 5", {"--budget needs a time with its unit"}, 2},
+        {"gate --base ./slow -c base.ini --budget 5s", {"judged without --threshold"}, 2},
+        {"gate --base ./slow -c base.ini --threshold 5 --undecided no", {"needs pass"}, 2},
         {"gate --base ./slow", {"which experiment?"}, 2},
         {"gate --base ./broken -c base.ini", {"out of order", "base: ./broken ended with exit"}, 3},
         {"gate --base ./mute -c base.ini", {"./mute printed no result"}, 1},
@@ -167,15 +175,19 @@ TEST(test_gate)
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
     run(&command, 0,
         "gate --base ./slow -c base.ini " LAZY
-        "run.workers=1 run.seconds=0.6 --repeats 2 --threshold 5 "
+        "run.workers=1 run.seconds=0.6 --repeats 2 --threshold 5 --undecided pass "
         "--output g.json");
-    EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", "[2/2] this: ");
+    EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", "[2/2] this: ", "2 pairs");
     expect_part(command.out, "A and B ran by turns");
     json_t *document = own_json(json_load_file("g.json", 0, NULL));
     assert_true(json_number_at(document, "rows.0.ratio") > 100);
     assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
     assert_true(json_is_true(json_at(document, "paired")));
     expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
+    /* No second pair fits. One pair shows nothing. */
+    run(&command, 6, "gate --base ./slow -c base.ini --threshold 5 --budget 1ms --json");
+    EXPECT_WORDS("gate", command.err, "[1/30] base: ", "1 pairs; --budget is spent");
+    assert_string_equal(json_text_at(command.json, "judgement"), "undecided");
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);

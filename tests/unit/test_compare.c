@@ -142,23 +142,25 @@ TEST(intervals_decide)
 {
     static const struct {
         double rate_a, share_a, rate_b, share_b, threshold;
-        const char *verdict;
-        bool regression;
+        const char *verdict, *judgement; /* NULL: nothing is judged */
     } rows[] = {
-        {100, 0.01, 110, 0.01, NAN, "faster", false},
-        {100, 0.01, 90, 0.01, NAN, "slower", false},
-        {100, 0.01, 90, 0.01, 0.04, "slower", true},
-        {100, 0.01, 95, 0.01, 0.06, "slower", false}, /* reaches beyond 1 / 1.06 */
-        {100, 0.01, 98, 0.01, 0.05, "equal within 5 %", false},
-        {100, 0.01, 99, 0.01, 0.02, "undecided: take 11 repeats", false},
-        {100, 0.01, 80, 0.20, 0.05, "undecided: take 270 repeats", false},
-        {100, 0.01, 97, 0.001, 0.0, "slower", true},
-        {100, 0.01, NAN, NAN, NAN, "not measured", false},
-        {100, 0.01, NAN, NAN, 0.5, "not measured", true},
-        {NAN, NAN, 100, 0.01, 0.5, "not measured", true},
+        {100, 0.01, 110, 0.01, NAN, "faster", NULL},
+        {100, 0.01, 90, 0.01, NAN, "slower", NULL},
+        {100, 0.01, 90, 0.01, 0.04, "slower", "regression"},
+        {100, 0.01, 95, 0.01, 0.06, "slower, undecided whether by 6 %", "undecided"},
+        {100, 0.01, 97, 0.01, 0.02, "slower, undecided whether by 2 %", "undecided"},
+        {100, 0.01, 98, 0.01, 0.05, "equal within 5 %", "pass"},
+        {100, 0.01, 110, 0.01, 0.02, "faster", "pass"},
+        {100, 0.01, 101, 0.01, 0.02, "not slower by 2 %", "pass"},
+        {100, 0.01, 99, 0.01, 0.02, "undecided: take 11 repeats", "undecided"},
+        {100, 0.01, 80, 0.20, 0.05, "undecided: take 270 repeats", "undecided"},
+        {100, 0.01, 97, 0.001, 0.0, "slower", "regression"},
+        {100, 0.01, NAN, NAN, NAN, "not measured", NULL},
+        {100, 0.01, NAN, NAN, 0.5, "not measured", "regression"},
+        {NAN, NAN, 100, 0.01, 0.5, "not measured", "regression"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        bool regression = !rows[i].regression;
+        bool regression;
         json_t *document =
             compare(sweep_of(cell_of("x", rows[i].rate_a * (1 - rows[i].share_a), rows[i].rate_a,
                                      rows[i].rate_a * (1 + rows[i].share_a)),
@@ -168,11 +170,12 @@ TEST(intervals_decide)
                                      rows[i].rate_b * (1 + rows[i].share_b))),
                     rows[i].threshold, &regression);
         const json_t *row = json_array_get(json_object_get(document, "rows"), 0);
+        const char *judgement = rows[i].judgement ? rows[i].judgement : "none";
         if (strcmp(dpb_json_text(row, "verdict", ""), rows[i].verdict) != 0 ||
-            regression != rows[i].regression ||
-            json_is_true(json_object_get(document, "regression")) != rows[i].regression)
-            fail_msg("row %zu: '%s', regression %d", i, dpb_json_text(row, "verdict", ""),
-                     regression);
+            regression != (strcmp(judgement, "regression") == 0) ||
+            strcmp(dpb_json_text(row, "judgement", "none"), judgement) != 0)
+            fail_msg("row %zu: '%s', '%s'", i, dpb_json_text(row, "verdict", ""),
+                     dpb_json_text(row, "judgement", "none"));
         row = json_array_get(json_object_get(document, "rows"), 1);
         assert_memory_equal(dpb_json_text(row, "verdict", ""), "equal within", 12);
     }
@@ -346,6 +349,75 @@ TEST(turns_are_pairs)
         assert_non_null(strstr(text, "\nsamples/s: median of the repeats; B / A: ratio of their"));
         json_decref(document);
     }
+}
+
+/* n repeats of about that rate, none like another. */
+static json_t *cell_with(const char *comm, size_t n, double rate)
+{
+    json_t *cell = cell_of(comm, rate, rate, rate);
+    json_array_clear(json_object_get(cell, "rates"));
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(json_object_get(cell, "rates"),
+                              json_real(rate * (1 + 0.01 * (double)(i * 7 % 11) / 11)));
+    return cell;
+}
+
+/* Of 10 % less at a threshold of 5 %: no word before the first look, then that of the latest. */
+TEST(pairs_are_judged_at_looks)
+{
+    static const struct {
+        size_t n, planned;
+        bool last;
+        const char *judgement;
+    } rows[] = {{9, 30, false, "undecided"},   {10, 30, false, "regression"},
+                {13, 30, false, "regression"}, {3, 3, true, "regression"},
+                {2, 30, true, "undecided"},    {30, 60, true, "regression"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t n = rows[i].n;
+        json_t *of_a = own_json(sweep_of(cell_with("a", n, 100), cell_of("b", 9, 9, 9)));
+        json_t *of_b = own_json(sweep_of(cell_with("a", n, 90), cell_of("b", 9, 9, 9)));
+        const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
+        const struct dpb_compare_how how = {
+            .threshold = 0.05, .paired = true, .looks = {rows[i].planned, rows[i].last}};
+        json_t *document = NULL;
+        bool regression;
+        if (n == 2) /* one of the pairs is lost, so there is no interval */
+            json_array_set_new(
+                json_object_get(json_array_get(json_object_get(of_a, "rows"), 0), "rates"), 0,
+                json_null());
+        assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_OK);
+        const json_t *row = json_array_get(json_object_get(document, "rows"), 0);
+        assert_string_equal(dpb_json_text(row, "judgement", ""), rows[i].judgement);
+        json_decref(document);
+    }
+}
+
+/* All runs of both were disturbed: nothing was seen, and a gate that sees nothing does not pass. */
+TEST(what_is_not_decided_is_no_success)
+{
+    static const struct {
+        const char *undecided;
+        dpb_status status;
+    } rows[] = {{NULL, DPB_NOT_DECIDED}, {"pass", DPB_OK}, {"fail", DPB_REGRESSION}};
+    json_t *cells[2];
+    bool regression;
+    for (int i = 0; i < 2; i++) {
+        cells[i] = cell_of("x", 99, 100, 101);
+        json_object_update_new(
+            cells[i], json_pack("{s:i, s:i, s:b}", "failed_runs", 0, "runs", 3, "disturbed", 1));
+    }
+    json_t *document = compare(sweep_of(cells[0], cell_of("y", 9, 10, 11)),
+                               sweep_of(cells[1], cell_of("y", 9, 10, 11)), 0.5, &regression);
+    assert_string_equal(dpb_json_text(document, "judgement", ""), "undecided");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpb_first_error_clear();
+        assert_int_equal(dpb_compare_status(document, rows[i].undecided), rows[i].status);
+    }
+    assert_non_null(
+        strstr(dpb_first_error(NULL), "not shown whether b.json is slower than a.json"));
+    dpb_first_error_clear();
+    char *text = printed_as(document, dpb_compare_print);
+    assert_non_null(strstr(text, "\nundecided: it is not shown whether B is slower by 50 %"));
 }
 
 /* A side with one clean turn allows no conclusion, and the line says why. */

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "dpbench/random.h"
+#include "gate_study.h"
 #include "lib/test.h"
 #include "study/document/signed_rank.h"
 
@@ -183,6 +184,24 @@ TEST(looks_hold_their_level_together)
         assert_true(by_due[n] <= SERIES * share + 4 * sqrt(SERIES * share));
         assert_true(by_last[n] <= SERIES * 0.025 + 4 * sqrt(SERIES * 0.025));
         assert_true(by_last[n] >= SERIES * 0.018);
+    }
+}
+
+/* make check-long LONG=conclusions draws 10,000 studies of each, and prints them. */
+TEST(gates_of_recorded_pairs_hold_their_level)
+{
+    enum { STUDIES = 300 };
+    for (int is_normal = 0; is_normal < 2; is_normal++) {
+        struct gate_tally equal = {0}, at = {0}, slower = {0};
+        gate_studies(0, 0.02, is_normal, STUDIES, &equal);
+        gate_studies(0.02, 0.02, is_normal, STUDIES, &at);
+        gate_studies(0.05, 0.02, is_normal, STUDIES, &slower);
+        assert_in_range(equal.regressions, 0, STUDIES / 100 + 5); /* and three standard errors */
+        assert_in_range(at.regressions, 0, STUDIES * 35 / 1000 + 10);
+        assert_in_range(slower.regressions, STUDIES * 95 / 100, STUDIES);
+        assert_in_range(equal.passes, STUDIES * 90 / 100, STUDIES);
+        assert_int_equal(slower.passes, 0);
+        assert_true(slower.pairs < 20.0 * STUDIES); /* it ends when it has decided */
     }
 }
 
