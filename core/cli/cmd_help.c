@@ -233,6 +233,8 @@ static void print_arguments(const char *usage)
         {"--temperature", "below 1 likely bytes are likelier, 0: the likeliest; default 1"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
                         "PERCENT, or a cell has no rate; 0 if it is shown not to be; else 6"},
+        {"--accuracy POINTS", "likewise, if B's accuracy is lower by more than POINTS; so --loss, "
+                              "--bytes, --memory, --energy, --time and --samples, in percent"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"KIND NAME",

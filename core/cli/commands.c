@@ -22,8 +22,9 @@ const struct dpb_command dpb_commands[] = {
      "print the table of a result again, one table of several, a page with figures, or metrics; "
      "also of comm, data and links"},
     {"compare",
-     "dpbench compare A.json B.json [--threshold PERCENT [--undecided pass | fail]] "
-     "[--require-same PARTS] [--json]",
+     "dpbench compare A.json B.json [--threshold PERCENT] [--accuracy POINTS] [--loss PERCENT] "
+     "[--bytes PERCENT] [--memory PERCENT] [--energy PERCENT] [--time PERCENT] [--samples PERCENT] "
+     "[--undecided pass | fail] [--require-same PARTS] [--json]",
      "two runs, two sweeps, or two documents of comm, data or links: all that differs, then the "
      "rates; exit code 4 where B is slower by more than PERCENT, 6 where this is not decided"},
     {"gate",

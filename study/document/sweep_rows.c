@@ -17,6 +17,7 @@
 #include "study/document/spill.h"
 #include "record/summary.h"
 #include "study/document/cross_check.h"
+#include "study/document/quantity.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
@@ -188,29 +189,11 @@ static double common_samples(const json_t *document)
     return fabs(common) < 1e18 ? common : 0;
 }
 
-/* Mean of a number of each step, over those that lie within the last tenth of the first `samples`,
- * or of the last one where none does: as many samples for every strategy and number of workers. */
-static double number_at(const json_t *run, const char *what, double samples)
-{
-    double global_batch = dpb_json_number(run, "batch.global");
-    if (!is_training(run) || !(global_batch > 0 && samples >= global_batch))
-        return NAN;
-    size_t end = (size_t)(samples / global_batch);
-    size_t begin = (size_t)ceil(0.9 * samples / global_batch);
-    begin = begin < end ? begin : end - 1;
-    json_t *numbers = dpb_run_part(run, what);
-    double sum = 0;
-    for (size_t k = begin; k < end; k++)
-        sum += dpb_json_item(numbers, k);
-    json_decref(numbers);
-    return sum / (double)(end - begin);
-}
-
 static double mean_at(const struct cell_runs *runs, const char *what, double samples)
 {
     double sum = 0;
     for (size_t i = 0; i < runs->n_ok; i++)
-        sum += number_at(runs->ok[i], what, samples);
+        sum += dpb_quantity_at(runs->ok[i], what, samples);
     return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
 }
 
@@ -379,6 +362,9 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_t *to_target =
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
+    json_object_set_new(
+        row, "by_repeat",
+        dpb_quantity_by_repeat(runs->good, runs->n_good, repeats_of(document), samples));
     json_object_update_new(row, numbers);
     dpb_verdict_set(document, odd, row);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));

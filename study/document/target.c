@@ -157,13 +157,8 @@ static bool is_ranked(const json_t *row)
            isfinite(dpb_json_number(target, "seconds.mean"));
 }
 
-bool dpb_target_same_contest(const json_t *a, const json_t *b)
+bool dpb_target_same_task(const json_t *a, const json_t *b)
 {
-    static const char *const what[] = {"to_target.accuracy", "to_target.loss",
-                                       "to_target.criterion", "to_target.model"};
-    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
-        if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
-            return false;
     dpb_each_member(json_object_get(a, "cell"), key, value) {
         bool matters = dpb_begins_with(key, "model.") || dpb_begins_with(key, "data.") ||
                        strcmp(key, "eval.batches") == 0;
@@ -171,6 +166,16 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b)
             return false;
     }
     return true;
+}
+
+bool dpb_target_same_contest(const json_t *a, const json_t *b)
+{
+    static const char *const what[] = {"to_target.accuracy", "to_target.loss",
+                                       "to_target.criterion", "to_target.model"};
+    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
+        if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
+            return false;
+    return dpb_target_same_task(a, b);
 }
 
 void dpb_target_rank(json_t *rows)

@@ -26,6 +26,8 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
 /* Puts `to_target.rank` into rows[]: 1 is the soonest of all rows with this target, model and data.
  * Null where a run missed, or where each worker trains a model of its own. */
 void dpb_target_rank(json_t *rows);
+/* Whether two rows train the same model on the same data, and evaluate it alike: by their axes. */
+bool dpb_target_same_task(const json_t *a, const json_t *b);
 /* Whether two rows train for the same: the target, and the axes of model and data. */
 bool dpb_target_same_contest(const json_t *a, const json_t *b);
 /* Whether a run of any row missed the target. */

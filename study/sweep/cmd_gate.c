@@ -371,7 +371,7 @@ static dpb_status take_pairs(struct work *work, int *code)
     }
     for (size_t i = 0; i < 2 && work->sweep; i++)
         json_object_set_new(work->sides[i].document, "repeats", json_integer(n));
-    dpb_log(DPB_LOG_INFO, "%u pairs%s", n,
+    dpb_log(DPB_LOG_INFO, "%u pair%s%s", n, n == 1 ? "" : "s",
             decided             ? " have decided"
             : n < gate->repeats ? "; --budget is spent"
                                 : "");

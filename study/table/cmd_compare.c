@@ -12,6 +12,7 @@
 struct request {
     const char *files[2];
     struct dpb_compare_how how;
+    double margins[DPB_QUANTITIES];
     const char *undecided;
     bool json;
 };
@@ -33,12 +34,34 @@ static dpb_status parse_same(const struct dpb_command *self, const char *text, c
     return DPB_OK;
 }
 
+/* "--accuracy" and the like; DPB_QUANTITIES: another word. */
+static enum dpb_quantity_id quantity_of(const char *word)
+{
+    enum dpb_quantity_id id = 0;
+    while (id < DPB_QUANTITIES &&
+           (strncmp(word, "--", 2) != 0 || strcmp(word + 2, dpb_quantities[id].name) != 0))
+        id++;
+    return id;
+}
+
+static bool judges(const struct request *request)
+{
+    bool any = isfinite(request->how.threshold) != 0;
+    for (size_t i = 0; i < DPB_QUANTITIES; i++)
+        any |= isfinite(request->margins[i]) != 0;
+    return any;
+}
+
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
                         struct request *request)
 {
     int n = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
+        const enum dpb_quantity_id id = quantity_of(argv[i]);
+        if (id < DPB_QUANTITIES)
+            DPB_TRY(
+                dpb_compare_margin(self, id, i + 1 < argc ? argv[++i] : "", &request->margins[id]));
+        else if (strcmp(argv[i], "--json") == 0)
             request->json = true;
         else if (strcmp(argv[i], "--threshold") == 0)
             DPB_TRY(dpb_compare_threshold(self, i + 1 < argc ? argv[++i] : "",
@@ -57,7 +80,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
     }
     if (n != 2)
         return dpb_usage_error(self, "which two results? give their files");
-    if (request->undecided && isnan(request->how.threshold))
+    if (request->undecided && !judges(request))
         return dpb_usage_error(self, "--undecided: nothing is judged without --threshold");
     return DPB_OK;
 }
@@ -84,7 +107,9 @@ static dpb_status compare(const struct request *request)
 
 static int command_compare(const struct dpb_command *self, int argc, char **argv)
 {
-    struct request request = {.how = {.threshold = NAN}};
+    struct request request = {.how = {.threshold = NAN, .margins = request.margins}};
+    for (size_t i = 0; i < DPB_QUANTITIES; i++)
+        request.margins[i] = NAN;
     dpb_status status = parse(self, argc, argv, &request);
     DPB_THEN(status, compare(&request));
     return dpb_status_exit_code(status);

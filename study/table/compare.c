@@ -15,21 +15,40 @@
 #include "study/document/read.h"
 #include "study/document/setup.h"
 #include "study/document/target.h"
+#include "study/table/compare_quantities.h"
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 
-dpb_status dpb_compare_threshold(const struct dpb_command *self, const char *text, double *share)
+/* "5", "5%". */
+static bool read_percent(const char *text, double *percent)
 {
     char digits[32] = "";
     size_t length = strlen(text);
-    double percent;
     if (length > 0 && text[length - 1] == '%')
         length--;
     snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
-    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
+    return dpb_parse_real(digits, percent) == DPB_PARSED && *percent >= 0 && *percent < 100;
+}
+
+dpb_status dpb_compare_threshold(const struct dpb_command *self, const char *text, double *share)
+{
+    double percent;
+    if (!read_percent(text, &percent))
         return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
                                      "much slower B may be");
     *share = percent / 100;
+    return DPB_OK;
+}
+
+dpb_status dpb_compare_margin(const struct dpb_command *self, enum dpb_quantity_id id,
+                              const char *text, double *margin)
+{
+    const struct dpb_quantity *of = &dpb_quantities[id];
+    if (!read_percent(text, margin))
+        return dpb_usage_error(self,
+                               "--%s needs a number of %s from 0 to 100: how much worse B's "
+                               "%s may be",
+                               of->name, of->points ? "points" : "percent", of->title);
     return DPB_OK;
 }
 
@@ -253,25 +272,12 @@ static json_t *side_of_target(const json_t *row)
                      dpb_json_real(dpb_json_number(target, "seconds.above")));
 }
 
-/* Whether both train the same model on the same data. */
-static bool same_task(const json_t *a, const json_t *b)
-{
-    json_t *values_a = dpb_config_values(json_object_get(a, "config"));
-    json_t *values_b = dpb_config_values(json_object_get(b, "config"));
-    const bool same =
-        dpb_json_same(json_object_get(values_a, "model"), json_object_get(values_b, "model")) &&
-        dpb_json_same(json_object_get(values_a, "data"), json_object_get(values_b, "data"));
-    json_decref(values_a);
-    json_decref(values_b);
-    return same;
-}
-
 /* Null where one of the two asks for no target, or each for another. @owned. */
 static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                          const struct dpb_compare_how *how)
 {
     json_t *of_a = with_target(a, row_a), *of_b = with_target(b, row_b), *json = json_null();
-    if (of_a && of_b && same_task(a, b) && dpb_target_same_contest(of_a, of_b)) {
+    if (of_a && of_b && dpb_compare_same_task(a, b) && dpb_target_same_contest(of_a, of_b)) {
         json = json_pack("{s:o, s:o}", "a", side_of_target(of_a), "b", side_of_target(of_b));
         for (size_t i = 0; i < DPB_COMPARE_TARGETS; i++) {
             struct dpb_comparison c;
@@ -350,6 +356,7 @@ static void add_field(const json_t *a, const json_t *row_a, const json_t *b, con
     json_object_set(made, "cell", json_object_get(row_a, "key"));
     json_object_set_new(made, "field", json_string(field->name));
     json_object_set_new(made, "to_target", json_null());
+    json_object_set_new(made, "quantities", json_object());
     json_array_append_new(list, made);
 }
 
@@ -409,7 +416,10 @@ static void add_pair(const json_t *a, const json_t *row_a, const json_t *b, cons
                      const struct dpb_compare_how *how, json_t *list)
 {
     json_t *made = row_of(a, row_a, b, row_b, how);
+    const struct dpb_quantities_how quantities = {how->margins, how->paired};
     json_object_set_new(made, "to_target", target_of(a, row_a, b, row_b, how));
+    json_object_set_new(made, "quantities",
+                        dpb_compare_quantities(a, row_a, b, row_b, &quantities));
     json_array_append_new(list, made);
 }
 
@@ -463,18 +473,51 @@ static dpb_status require_same(const struct dpb_compared *a, const struct dpb_co
     return DPB_OK;
 }
 
-/* Of all rows: a regression of one, then one that is not decided. */
-static void judge(double threshold, json_t *made)
+/* Of all rows and quantities: a regression of one, then one that is not decided. */
+static void judge(const struct dpb_compare_how *how, json_t *made)
 {
-    bool regression = isfinite(threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
+    const json_t *rows = json_object_get(made, "rows");
+    const bool judges = isfinite(how->threshold);
+    const char *name;
+    bool regression = judges && json_array_size(json_object_get(made, "only_a")) > 0;
     bool open = false;
-    dpb_each_item(json_object_get(made, "rows"), i, row) {
+    dpb_each_item(rows, i, row) {
         regression |= dpb_json_true(row, "regression");
         open |= dpb_json_is(row, "judgement", "undecided");
     }
-    const char *judgement = regression ? "regression" : open ? "undecided" : "pass";
-    json_object_update_new(made, json_pack("{s:b, s:s?}", "regression", regression, "judgement",
-                                           isfinite(threshold) ? judgement : NULL));
+    regression |= dpb_compare_quantity_judged(rows, "regression", &name) != NULL;
+    open |= dpb_compare_quantity_judged(rows, "undecided", &name) != NULL;
+    const bool passes = judges || dpb_compare_quantity_judged(rows, "pass", &name);
+    json_object_update_new(made,
+                           json_pack("{s:b, s:s?, s:o}", "regression", regression, "judgement",
+                                     regression ? "regression"
+                                     : open     ? "undecided"
+                                     : passes   ? "pass"
+                                                : NULL,
+                                     "margins", dpb_compare_margins(how->margins)));
+}
+
+/* A judgement that a quantity has and no rate. */
+static dpb_status fail_of_quantity(const json_t *document, const char *judgement, dpb_status status)
+{
+    const json_t *rows = json_object_get(document, "rows");
+    const char *name = "";
+    dpb_each_item(rows, i, row)
+        if (dpb_json_is(row, "judgement", judgement))
+            return DPB_OK;
+    if (json_array_size(json_object_get(document, "only_a")) > 0 ||
+        !dpb_compare_quantity_judged(rows, judgement, &name))
+        return DPB_OK;
+    const double margin = dpb_json_number(json_object_get(document, "margins"), name);
+    return status == DPB_REGRESSION
+               ? dpb_fail(status, "%s has a worse %s than %s, by more than --%s %g",
+                          dpb_json_text(document, "b.file", "?"), name,
+                          dpb_json_text(document, "a.file", "?"), name, margin)
+               : dpb_fail(status,
+                          "it is not shown whether %s is worse than %s in %s by more than --%s %g: "
+                          "give more seeds or repeats",
+                          dpb_json_text(document, "b.file", "?"),
+                          dpb_json_text(document, "a.file", "?"), name, name, margin);
 }
 
 dpb_status dpb_compare_status(const json_t *document, const char *undecided)
@@ -482,13 +525,16 @@ dpb_status dpb_compare_status(const json_t *document, const char *undecided)
     const double percent = 100 * dpb_json_number(document, "threshold");
     const char *a = dpb_json_text(document, "a.file", "?");
     const char *b = dpb_json_text(document, "b.file", "?");
-    if (dpb_json_is(document, "judgement", "regression"))
+    if (dpb_json_is(document, "judgement", "regression")) {
+        DPB_TRY(fail_of_quantity(document, "regression", DPB_REGRESSION));
         return dpb_fail(DPB_REGRESSION,
                         "%s is slower than %s by more than %g %%, or a cell of either has no rate",
                         b, a, percent);
+    }
     if (!dpb_json_is(document, "judgement", "undecided") ||
         (undecided && strcmp(undecided, "pass") == 0))
         return DPB_OK;
+    DPB_TRY(fail_of_quantity(document, "undecided", undecided ? DPB_REGRESSION : DPB_NOT_DECIDED));
     return dpb_fail(undecided ? DPB_REGRESSION : DPB_NOT_DECIDED,
                     "it is not shown whether %s is slower than %s by more than %g %%: measure more "
                     "repeats, or longer ones on a quieter machine%s",
@@ -514,6 +560,13 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
         json_decref(parts);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
     }
+    const enum dpb_quantity_id missing = dpb_compare_quantity_missing(rows, how->margins);
+    if (missing < DPB_QUANTITIES) {
+        json_decref(parts);
+        return dpb_fail(DPB_USAGE, "--%s: %s and %s have no cell where both have %s",
+                        dpb_quantities[missing].name, a->file, b->file,
+                        dpb_quantities[missing].title);
+    }
     const bool same_cells = json_array_size(json_object_get(parts, "only_a")) == 0 &&
                             json_array_size(json_object_get(parts, "only_b")) == 0;
     json_t *differences = differences_of(a->document, b->document, same_cells);
@@ -527,7 +580,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                              dpb_json_real(how->threshold), "differences", differences);
     DPB_TRY(dpb_allocated(made));
     json_object_update_new(made, parts);
-    judge(how->threshold, made);
+    judge(how, made);
     *regression = dpb_json_true(made, "regression");
     json_object_set_new(made, "paired", json_boolean(how->paired));
     *document = made;

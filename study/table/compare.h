@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "dpbench/status.h"
 #include "study/document/comparison.h"
+#include "study/document/quantity.h"
 
 struct dpb_compared {
     const char *file;       /* as the user named it */
@@ -27,6 +28,7 @@ struct dpb_compare_how {
     const char *same;       /* parts that must be the same: "machine,config"; NULL: none */
     bool paired;            /* two sweeps that ran together, repeat by repeat */
     struct dpb_looks looks; /* at the repeats of these; planned = 0: none */
+    const double *margins;  /* of other quantities (compare_quantities.h) */
 };
 
 /* The numbers of a row's to_target that are compared: time = samples / rate. */
@@ -35,13 +37,16 @@ extern const char *const dpb_compare_targets[DPB_COMPARE_TARGETS];
 
 /* The argument of --threshold, "5" or "5%", as a share. */
 dpb_status dpb_compare_threshold(const struct dpb_command *self, const char *text, double *share);
+/* The argument of --accuracy and the like, "0.5". *margin: points or percent. */
+dpb_status dpb_compare_margin(const struct dpb_command *self, enum dpb_quantity_id id,
+                              const char *text, double *margin);
 /* The argument of --undecided: "pass" or "fail". */
 dpb_status dpb_compare_undecided(const struct dpb_command *self, const char *text,
                                  const char **undecided);
 
 /* *regression: a cell of B is shown to be slower by more than the threshold, or one of the two has
  * no rate. `judgement` of the document has more: "pass", "regression", "undecided", and null without
- * a threshold. Documents of comm, data and links are compared by the rows and fields of their
+ * a threshold or margin. Documents of comm, data and links are compared by the rows and fields of their
  * series; of times the ratio is that of 1 / time. DPB_USAGE: the documents are of two kinds, they
  * have no common cell, or they differ in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,

@@ -8,6 +8,7 @@
 #include "record/summary.h"
 #include "study/document/rates.h"
 #include "study/table/compare.h"
+#include "study/table/compare_quantities.h"
 
 enum { LABEL = 512 };
 
@@ -169,6 +170,13 @@ static void print_targets(const json_t *document, FILE *out)
     }
 }
 
+static void label_row(const json_t *row, char *text, size_t capacity)
+{
+    char label[LABEL];
+    label_of(json_object_get(row, "cell"), row, label);
+    snprintf(text, capacity, "%s", label);
+}
+
 static void print_only(const json_t *document, const char *key, const char *side, FILE *out)
 {
     char label[LABEL];
@@ -213,6 +221,7 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_differences(document, out);
     print_rows(document, out);
     print_targets(document, out);
+    dpb_compare_quantities_print(document, label_row, out);
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);

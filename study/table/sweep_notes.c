@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "record/why.h"
 #include "study/document/published.h"
+#include "study/document/quantity.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/spill.h"
@@ -74,6 +75,39 @@ static void add_apart(struct dpb_text *note, const struct notes *notes, double w
         dpb_text_item(note, "; ", "%s", reason);
 }
 
+/* ", accuracy +0.40 [-0.10..+0.90] points undecided: 11 seeds would tell": row `b` by row `a`, where
+ * their runs were evaluated. False: nothing is added. */
+static bool add_accuracy(struct dpb_text *note, const json_t *a, const json_t *b)
+{
+    struct dpb_quantity_comparison made;
+    char change[64], verdict[64];
+    if (is_bound(a) || is_bound(b) || !dpb_target_same_task(a, b) ||
+        !dpb_quantity_compare(a, b, DPB_ACCURACY, dpb_quantities[DPB_ACCURACY].margin, true, &made))
+        return false;
+    dpb_quantity_change(&made, DPB_ACCURACY, change, sizeof change);
+    dpb_quantity_text(&made, DPB_ACCURACY, verdict, sizeof verdict);
+    dpb_text_add(note, ", accuracy %s %s", change, verdict);
+    return true;
+}
+
+/* Accuracies do not depend on the rates: all rows of one group and number of workers by the first.
+ */
+static void note_accuracies(const struct notes *notes, double workers, const char *group)
+{
+    const json_t *first = NULL;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const struct dpb_table_line *line = &notes->table->lines[i];
+        char text[NOTE];
+        struct dpb_text note = dpb_text_in(text, sizeof text);
+        if (!is_candidate(line, workers, group) || is_bound(line->row))
+            continue;
+        if (first && add_accuracy(&note, first, line->row))
+            fprintf(notes->out, "; %s / %s%s", strategy_of(line->row), strategy_of(first),
+                    text + 1); /* without the comma */
+        first = first ? first : line->row;
+    }
+}
+
 /* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
  * whose, and why. */
 static bool note_doubts(const struct notes *notes, double workers, const char *group)
@@ -99,7 +133,9 @@ static bool note_doubts(const struct notes *notes, double workers, const char *g
         return false;
     struct dpb_text at = dpb_text_in(place, sizeof place);
     add_place(&at, group, workers);
-    fprintf(notes->out, "- %s: no conclusion (%s).\n", place, text);
+    fprintf(notes->out, "- %s: no conclusion (%s)", place, text);
+    note_accuracies(notes, workers, group);
+    fputs(".\n", notes->out);
     return true;
 }
 
@@ -122,6 +158,7 @@ static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, c
     dpb_comparison_text(&c, verdict, sizeof verdict);
     dpb_text_add(note, "%s %s", ratio, verdict);
     add_published(note, document, a, b);
+    add_accuracy(note, a, b);
     return c.outcome;
 }
 
@@ -248,6 +285,7 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
     dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
     dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
     add_published(note, document, a, b);
+    add_accuracy(note, a, b);
 }
 
 /* The value of the axis in a row that has a rate; NULL: it has none. */

@@ -1,9 +1,10 @@
 /*
- * test_conclusions.c - 10,000 gates of recorded pairs, as tests/unit/test_signed_rank.c draws a few:
- * the table of docs/measuring.md.
+ * test_conclusions.c - 10,000 gates of recorded pairs, and as many comparisons of quantities, of which
+ * tests/unit/test_signed_rank.c and test_quantity.c draw a few: the tables of docs/measuring.md.
  */
 #include "gate_study.h"
 #include "lib/test.h"
+#include "quantity_study.h"
 
 enum { STUDIES = 10000 };
 
@@ -25,6 +26,23 @@ TEST(gates_of_recorded_pairs)
             assert_true(tally.regressions <= STUDIES * 35 / 1000);
         if (loss == 0.05)
             assert_true(tally.regressions >= STUDIES * 95 / 100);
+    }
+}
+
+TEST(intervals_of_quantities)
+{
+    static const uint32_t sizes[] = {3, 5, 10};
+    for (int kind = 0; kind < COVER_KINDS; kind++) {
+        double share[3];
+        for (size_t i = 0; i < 3; i++)
+            share[i] = (double)quantity_covered(kind, sizes[i], STUDIES) / STUDIES;
+        print_message("| %s | %.1f %% | %.1f %% | %.1f %% |\n", cover_names[kind], 100 * share[0],
+                      100 * share[1], 100 * share[2]);
+        for (size_t i = 0; i < 3; i++) {
+            const bool skewed_apart = kind == COVER_SKEWED_APART;
+            assert_true(share[i] >= (skewed_apart ? 0.80 : 0.93));
+            assert_true(skewed_apart || share[i] <= (kind >= COVER_PAIRED ? 0.98 : 0.97));
+        }
     }
 }
 

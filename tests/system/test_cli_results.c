@@ -94,6 +94,9 @@ TEST(test_compare)
         {"compare a.json base.ini", {"base.ini: ", "is it a result"}, 2},
         {"compare a.json none.json", {"none.json"}, 2},
         {"compare a.json b.json --undecided pass", {"nothing is judged without --threshold"}, 2},
+        {"compare a.json b.json --accuracy x", {"--accuracy needs a number of points"}, 2},
+        {"compare a.json b.json --accuracy 1", {"--accuracy: a.json and b.json have no cell"}, 2},
+        {"compare a.json a.json --bytes 1", {""}, 0},
         {"compare a.json b.json --undecided", {"--undecided needs pass"}, 2},
         {"compare a.json a.json --threshold 0", {"not shown whether a.json is slower"}, 6},
         {"compare a.json a.json --threshold 50", {""}, 0},
@@ -186,7 +189,7 @@ TEST(test_gate)
     expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
     /* No second pair fits. One pair shows nothing. */
     run(&command, 6, "gate --base ./slow -c base.ini --threshold 5 --budget 1ms --json");
-    EXPECT_WORDS("gate", command.err, "[1/30] base: ", "1 pairs; --budget is spent");
+    EXPECT_WORDS("gate", command.err, "[1/30] base: ", "1 pair; --budget is spent");
     assert_string_equal(json_text_at(command.json, "judgement"), "undecided");
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
