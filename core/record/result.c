@@ -281,11 +281,13 @@ static json_t *model_to_json(const struct dpb_result_maker *maker)
     const struct dpb_journal *journal = maker->journals[0];
     bool known = journal && journal->parameters > 0;
     return json_pack(
-        "{s:s, s:o, s:o, s:o}", "name", maker->experiment->plugins[DPB_PLUGIN_MODEL]->name,
+        "{s:s, s:o, s:o, s:o, s:o}", "name", maker->experiment->plugins[DPB_PLUGIN_MODEL]->name,
         "parameters", known ? json_integer((json_int_t)journal->parameters) : json_null(),
         "macs_per_sample", known ? json_integer((json_int_t)journal->macs_per_sample) : json_null(),
         "tokens_per_sample",
-        known && journal->tokens > 0 ? json_integer((json_int_t)journal->tokens) : json_null());
+        known && journal->tokens > 0 ? json_integer((json_int_t)journal->tokens) : json_null(),
+        "classes",
+        known && journal->classes > 0 ? json_integer((json_int_t)journal->classes) : json_null());
 }
 
 json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char *consistency)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/stats.h"
 #include "study/document/rates.h"
 #include "study/document/spill.h"
 #include "study/document/target.h"
@@ -113,7 +114,7 @@ json_t *dpb_quantity_by_repeat(const json_t *const *runs, size_t n, int64_t n_re
 struct units {
     double *gain, *seed; /* @owned; gains are NaN where a repeat has none */
     size_t n, n_known;
-    bool distinct; /* no two have one seed, and each has one */
+    bool distinct; /* each that has a gain has a seed, and no two have the same */
 };
 
 static double gain_of(const struct dpb_quantity *of, double value)
@@ -128,9 +129,11 @@ static void merge_seeds(struct units *units)
     for (size_t i = 0; i < units->n; i++) {
         double sum = 0;
         size_t n_like = 0, k = 0;
+        if (!isfinite(units->gain[i]) || !isfinite(units->seed[i]))
+            continue;
         while (k < n && units->seed[k] != units->seed[i])
             k++;
-        if (k < n || !isfinite(units->gain[i]) || !isfinite(units->seed[i]))
+        if (k < n)
             continue;
         for (size_t j = i; j < units->n; j++)
             if (units->seed[j] == units->seed[i] && isfinite(units->gain[j])) {
@@ -141,6 +144,24 @@ static void merge_seeds(struct units *units)
         units->gain[n++] = sum / (double)n_like;
     }
     units->n = n;
+}
+
+/* Sets n_known and distinct. */
+static void count_units(struct units *units)
+{
+    double *seeds = calloc(units->n + 1, sizeof *seeds);
+    size_t n_seeds = 0;
+    for (size_t i = 0; i < units->n; i++) {
+        units->n_known += isfinite(units->gain[i]) ? 1 : 0;
+        if (seeds && isfinite(units->gain[i]) && isfinite(units->seed[i]))
+            seeds[n_seeds++] = units->seed[i];
+    }
+    units->distinct = seeds && n_seeds > 0 && n_seeds == units->n_known;
+    if (n_seeds > 0)
+        dpb_sort(seeds, n_seeds);
+    for (size_t i = 1; i < n_seeds; i++)
+        units->distinct &= seeds[i] != seeds[i - 1];
+    free(seeds);
 }
 
 static struct units units_of(const json_t *row, const struct dpb_quantity *of)
@@ -161,13 +182,7 @@ static struct units units_of(const json_t *row, const struct dpb_quantity *of)
     }
     if (of->of_seeds)
         merge_seeds(&units);
-    units.distinct = units.n > 0;
-    for (size_t i = 0; i < units.n; i++) {
-        units.n_known += isfinite(units.gain[i]) ? 1 : 0;
-        units.distinct &= isfinite(units.seed[i]) != 0;
-        for (size_t k = 0; k < i; k++)
-            units.distinct &= units.seed[k] != units.seed[i];
-    }
+    count_units(&units);
     return units;
 }
 
@@ -177,20 +192,28 @@ static void release(struct units *units)
     free(units->seed);
 }
 
+/* The unit of `units` with this seed; its number of units: there is none. */
+static size_t find_seed(const struct units *units, double seed)
+{
+    size_t k = 0;
+    while (k < units->n && !(units->seed[k] == seed && isfinite(units->gain[k])))
+        k++;
+    return k;
+}
+
 /* Differences of the pairs of equal seeds, or of repeats; their number, 0: there are no pairs. */
 static size_t pair(const struct units *a, const struct units *b, bool together, double *differences)
 {
     const bool by_seed = a->distinct && b->distinct;
-    size_t n = 0, n_known = 0;
-    for (size_t i = 0; i < a->n; i++)
-        for (size_t k = 0; k < b->n; k++) {
-            const bool pairs = by_seed ? a->seed[i] == b->seed[k] : together && i == k;
-            if (!pairs || n >= a->n)
-                continue;
-            differences[n] = b->gain[k] - a->gain[i];
-            n_known += isfinite(differences[n++]) ? 1 : 0;
-        }
-    return n_known > 1 ? n : 0;
+    size_t n_known = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        size_t k = by_seed && isfinite(a->gain[i]) ? find_seed(b, a->seed[i]) : b->n;
+        if (!by_seed && together)
+            k = i;
+        differences[i] = k < b->n ? b->gain[k] - a->gain[i] : NAN;
+        n_known += isfinite(differences[i]) ? 1 : 0;
+    }
+    return n_known > 1 ? a->n : 0;
 }
 
 static struct dpb_quantity_side side_of(const struct units *units, const struct dpb_quantity *of,

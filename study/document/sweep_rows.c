@@ -17,6 +17,7 @@
 #include "study/document/spill.h"
 #include "record/summary.h"
 #include "study/document/cross_check.h"
+#include "study/document/learning.h"
 #include "study/document/quantity.h"
 #include "study/document/rates.h"
 #include "study/document/rows.h"
@@ -362,6 +363,9 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_t *to_target =
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
+    json_object_set_new(row, "learning",
+                        is_training(runs->any) ? dpb_learning_of_runs(runs->ok, runs->n_ok)
+                                               : json_null());
     json_object_set_new(
         row, "by_repeat",
         dpb_quantity_by_repeat(runs->good, runs->n_good, repeats_of(document), samples));
@@ -413,6 +417,7 @@ void dpb_sweep_make_rows(json_t *document)
         free(runs.ok);
         free(runs.good);
     }
+    dpb_learning_judge(json_object_get(document, "rows"));
     json_decref(odd);
     free(cells);
 }

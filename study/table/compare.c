@@ -178,9 +178,10 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
     double rate = row ? dpb_json_number(row, "samples_per_s.median")
                       : dpb_json_number(document, "timing.samples_per_s.mean");
     dpb_estimate_interval(estimate, &low, &high);
-    return json_pack("{s:o, s:o, s:o, s:I, s:o}", "samples_per_s", dpb_json_real(rate), "low",
+    return json_pack("{s:o, s:o, s:o, s:I, s:o, s:O?}", "samples_per_s", dpb_json_real(rate), "low",
                      dpb_json_real(low), "high", dpb_json_real(high), "repeats",
-                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired));
+                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired),
+                     "learned", dpb_json_at(row, "learning.learned"));
 }
 
 /* The outcome in words. Where a threshold judges, the words say what is shown of it. */

@@ -65,6 +65,8 @@ static void print_doubts(const json_t *row, FILE *out)
     fprintf(out, "%s%s", apart ? "; " : "", apart ? apart : "");
     for (size_t side = 0; side < 2; side++) {
         const json_t *doubts = json_object_get(json_object_get(row, sides[side]), "doubts");
+        if (json_is_false(json_object_get(json_object_get(row, sides[side]), "learned")))
+            fprintf(out, "; %s did not learn", names[side]);
         dpb_each_item(doubts, i, one) {
             if (i == 0)
                 fprintf(out, "; %s was ", names[side]);

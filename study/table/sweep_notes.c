@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "record/why.h"
+#include "study/document/learning.h"
 #include "study/document/published.h"
 #include "study/document/quantity.h"
 #include "study/document/rates.h"
@@ -73,6 +74,20 @@ static void add_apart(struct dpb_text *note, const struct notes *notes, double w
     }
     if (reason)
         dpb_text_item(note, "; ", "%s", reason);
+}
+
+/* " (shm did not learn)": a rate without training is worth little. */
+static void add_unlearned(struct dpb_text *note, const json_t *a, const json_t *b)
+{
+    const json_t *const rows[] = {b, a};
+    const bool alike = strcmp(strategy_of(a), strategy_of(b)) == 0;
+    if (alike && dpb_learning_failed(a) != dpb_learning_failed(b))
+        dpb_text_add(note, " (the %s did not learn)", dpb_learning_failed(b) ? "first" : "second");
+    for (size_t i = 0; i < 2 && !alike; i++)
+        if (dpb_learning_failed(rows[i]))
+            dpb_text_add(note, " (%s did not learn)", strategy_of(rows[i]));
+    if (alike && dpb_learning_failed(a) && dpb_learning_failed(b))
+        dpb_text_add(note, " (neither did learn)");
 }
 
 /* ", accuracy +0.40 [-0.10..+0.90] points undecided: 11 seeds would tell": row `b` by row `a`, where
@@ -158,6 +173,7 @@ static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, c
     dpb_comparison_text(&c, verdict, sizeof verdict);
     dpb_text_add(note, "%s %s", ratio, verdict);
     add_published(note, document, a, b);
+    add_unlearned(note, a, b);
     add_accuracy(note, a, b);
     return c.outcome;
 }
@@ -285,6 +301,7 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
     dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
     dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
     add_published(note, document, a, b);
+    add_unlearned(note, a, b);
     add_accuracy(note, a, b);
 }
 
@@ -537,6 +554,30 @@ static void note_verdicts(const struct notes *notes)
     }
 }
 
+static void note_learning(const struct notes *notes)
+{
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const struct dpb_table_line *line = &notes->table->lines[i];
+        const json_t *row = line->row;
+        const double workers = dpb_json_number(row, "workers"),
+                     end = dpb_json_number(row, "learning.end"),
+                     chance = dpb_json_number(row, "learning.chance");
+        if (line->failed || !dpb_learning_failed(row))
+            continue;
+        fprintf(notes->out, "- # did not learn: %s, %.0f worker%s%s%s: ", strategy_of(row), workers,
+                workers == 1 ? "" : "s", line->group[0] ? ", " : "", line->group);
+        if (isfinite(end))
+            fprintf(notes->out, "its loss is %.3g after %.0f samples, and %.3g at its start", end,
+                    dpb_json_number(row, "learning.samples"),
+                    dpb_json_number(row, "learning.start"));
+        else
+            fputs("its loss diverged", notes->out);
+        if (isfinite(chance))
+            fprintf(notes->out, "; guessing has %.3g", chance);
+        fputs(". Try another learning rate.\n", notes->out);
+    }
+}
+
 /* What the rows emulate, a line for each profile. */
 static void note_emulation(const struct notes *notes)
 {
@@ -594,6 +635,7 @@ void dpb_sweep_notes(const json_t *document, FILE *out)
         note_why(&notes);
         note_meanings(&notes);
         note_verdicts(&notes);
+        note_learning(&notes);
         note_emulation(&notes);
         note_launch(&notes);
         dpb_target_notes(document, out);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "dpbench/host.h"
+#include "study/document/learning.h"
 #include "study/document/rows.h"
 
 enum { CELL = DPB_TABLE_CELL };
@@ -120,7 +121,8 @@ static bool fill_line(struct dpb_table_line *line)
              isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms", encode_ns / 1e6, decode_ns / 1e6);
     print_if(line->text[DPB_SWEEP_LOSS], loss, "%.4f", loss);
     print_percent(line->text[DPB_SWEEP_ACCURACY], row, "accuracy", 2);
-    snprintf(line->text[DPB_SWEEP_VERIFIED], CELL, "%s", verified_text(row));
+    snprintf(line->text[DPB_SWEEP_VERIFIED], CELL, "%s%s", verified_text(row),
+             dpb_learning_failed(row) ? " #" : "");
     print_emulated(line->text[DPB_SWEEP_EMULATED], row);
     return true;
 }

@@ -68,6 +68,48 @@ TEST(lines_keep_their_width)
     assert_non_null(strstr(text, " n speedup exposed "));
 }
 
+/* Ten classes: guessing has a loss of 2.303. shm stays there, and replicated learns by as many
+ * samples. */
+TEST(rows_that_did_not_learn_are_marked)
+{
+    static const struct {
+        double slope; /* of replicated, by step */
+        int per_epoch;
+        bool diverges, marked;
+    } rows[] = {{0.1, 1000, false, true},
+                {0, 1000, false, false}, /* both are short, and neither has learned */
+                {0, 100, false, true},   /* an epoch */
+                {0, 1000, true, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct study s = race("replicated,shm", 2, (const double[]){1000, 1010, 1100, 1110});
+        dpb_each_item(json_object_get(s.document, "runs"), k, run) {
+            json_t *loss = json_array();
+            const bool learns = dpb_json_is(run, "strategy.name", "replicated");
+            for (int step = 0; step < 10; step++)
+                json_array_append_new(loss,
+                                      rows[i].diverges && !learns && step == 9
+                                          ? json_null()
+                                          : json_real(2.31 - (learns ? rows[i].slope * step : 0)));
+            json_object_set_new(run, "loss", loss);
+            json_object_set_new(run, "model", json_pack("{s:i}", "classes", 10));
+            json_object_set_new(json_object_get(run, "batch"), "per_epoch",
+                                json_integer(rows[i].per_epoch));
+        }
+        char *text = table_of(&s);
+        if ((strstr(text, " yes #\n") != NULL) != rows[i].marked)
+            fail_msg("row %zu:\n%s", i, text);
+        if (rows[i].marked)
+            expect_said(text,
+                        rows[i].slope > 0
+                            ? "replicated / shm 0.910 [0.904..0.915] slower (shm did not learn)"
+                            : "- # did not learn: shm, 2 workers: its loss ");
+        if (i == 0)
+            expect_said(text,
+                        "- # did not learn: shm, 2 workers: its loss is 2.31 after 200 samples, "
+                        "and 2.31 at its start; guessing has 2.3.");
+    }
+}
+
 /* Three repeats each; what is said of shm and replicated. */
 TEST(winners_are_shown_by_intervals)
 {
