@@ -45,9 +45,11 @@ static void decide(double spread, size_t n, struct dpb_comparison *made)
         made->outcome = DPB_SLOWER;
     else
         made->outcome = DPB_UNDECIDED;
-    if (made->outcome == DPB_UNDECIDED)
-        made->take = repeats_to_decide(isfinite(spread) ? spread : 0, n,
-                                       log1p(margin > 0 ? margin : DPB_MARGIN));
+    if (made->outcome != DPB_UNDECIDED)
+        return;
+    const double known = isfinite(spread) ? spread : 0, limit = margin > 0 ? margin : DPB_MARGIN;
+    made->take = repeats_to_decide(known, n, log1p(limit));
+    made->take_wide = repeats_to_decide(known, 1, log1p(2 * limit));
 }
 
 static void decide_by_mean(const struct dpb_estimate *difference, double spread, double margin,
@@ -128,4 +130,32 @@ void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, si
         break;
     }
     snprintf(text, capacity, "not measured");
+}
+
+/* "40 s", "12 min", "5 h 40 min", "3 days". */
+static void time_text(double seconds, char *text, size_t capacity)
+{
+    const double minutes = round(seconds / 60), hours = floor(minutes / 60);
+    if (seconds < 90)
+        snprintf(text, capacity, "%.0f s", seconds);
+    else if (minutes < 60)
+        snprintf(text, capacity, "%.0f min", minutes);
+    else if (hours < 48)
+        snprintf(text, capacity, "%.0f h %.0f min", hours, minutes - 60 * hours);
+    else
+        snprintf(text, capacity, "%.0f days", round(hours / 24));
+}
+
+void dpb_comparison_effort(const struct dpb_comparison *comparison, double repeat_s, char *text,
+                           size_t capacity)
+{
+    char about[32] = "", wide[48] = "";
+    const double margin = comparison->margin > 0 ? comparison->margin : DPB_MARGIN;
+    if (isfinite(repeat_s) && comparison->take < MOST_REPEATS)
+        time_text(repeat_s * (double)comparison->take, about, sizeof about);
+    if (comparison->take_wide < comparison->take)
+        snprintf(wide, sizeof wide, ", or %zu for %g %%", comparison->take_wide, 200 * margin);
+    snprintf(text, capacity, "%s%s%s", about[0] ? ", about " : "", about, wide);
+    if (comparison->outcome != DPB_UNDECIDED)
+        text[0] = '\0';
 }

@@ -32,6 +32,7 @@ struct dpb_comparison {
     double margin; /* DPB_EQUAL: the whole interval is within 1 / (1 + margin) .. 1 + margin */
     enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: without 1, and reaches beyond the margin */
     size_t take; /* DPB_UNDECIDED: this many repeats of this spread decide on another outcome */
+    size_t take_wide; /* so many decide with twice the margin */
     bool paired, of_steps;
 };
 
@@ -58,5 +59,9 @@ enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, do
 
 /* "faster", "equal within 5 %", "undecided: take 12 repeats". */
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);
+/* What DPB_UNDECIDED asks for, where a repeat takes so many seconds: ", about 5 h 40 min, or 12 for 10
+ * %"; otherwise "". NaN: the time is not known. */
+void dpb_comparison_effort(const struct dpb_comparison *comparison, double repeat_s, char *text,
+                           size_t capacity);
 
 #endif

@@ -4,9 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "base/text.h"
 #include "study/document/spill.h"
 
@@ -171,6 +173,41 @@ const char *dpb_rates_apart(const json_t *a, const json_t *b)
     const char *of_a = sharing_of(a), *of_b = sharing_of(b);
     const bool apart = of_a && of_b && (strcmp(of_a, of_b) != 0 || strcmp(of_a, "mixed") == 0);
     return apart ? "GPUs shared in different ways" : NULL;
+}
+
+double dpb_rates_moment(const char *text)
+{
+    struct tm utc = {0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return end && *end == '\0' ? (double)timegm(&utc) : NAN;
+}
+
+double dpb_rates_repeat_s(const json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs");
+    const size_t most = json_array_size(runs);
+    double *began = calloc(most + 1, sizeof *began), sum_s = 0, repeat = 0;
+    size_t n = 0, n_gaps = 0;
+    if (!began)
+        return NAN;
+    dpb_each_item(runs, i, run) {
+        began[n] = dpb_rates_moment(dpb_json_text(run, "started", ""));
+        n += isfinite(began[n]) && dpb_json_is(run, "purpose", "timing") ? 1 : 0;
+        repeat = fmax(repeat, dpb_json_number(run, "repeat"));
+    }
+    if (n > 1)
+        dpb_sort(began, n);
+    for (size_t i = 1; i < n; i++)
+        began[i - 1] = began[i] - began[i - 1];
+    if (n > 1)
+        dpb_sort(began, n - 1);
+    /* A sweep may have been interrupted between two runs. */
+    for (size_t i = 0; i + 1 < n && began[i] <= 10 * fmax(began[(n - 1) / 2], 1); i++) {
+        sum_s += began[i];
+        n_gaps++;
+    }
+    free(began);
+    return n_gaps > 0 ? sum_s / (double)n_gaps * (double)n / (repeat + 1) : NAN;
 }
 
 void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity)

@@ -38,6 +38,12 @@ bool dpb_sweep_budget_repeats(struct dpb_sweep_budget *budget, double run_s, dou
     return may;
 }
 
+uint64_t dpb_sweep_budget_left(size_t n_left, uint64_t n_runs, size_t n_done)
+{
+    const double each = n_done > 0 ? (double)n_runs / (double)n_done : 1;
+    return (uint64_t)ceil((double)n_left * fmax(each, 1));
+}
+
 void dpb_sweep_budget_report(const struct dpb_sweep_budget *budget, json_t *document)
 {
     json_t *warnings = json_object_get(document, "warnings");

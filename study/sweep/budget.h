@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "study/sweep/sweep_cells.h"
 
@@ -27,6 +28,8 @@ bool dpb_sweep_budget_starts(const struct dpb_sweep_budget *budget, double elaps
 void dpb_sweep_budget_spend(struct dpb_sweep_budget *budget, double run_s, bool is_repeat);
 /* Whether a disturbed run, which took `run_s`, may be repeated. A refusal is counted. */
 bool dpb_sweep_budget_repeats(struct dpb_sweep_budget *budget, double run_s, double elapsed_s);
+/* The runs to expect for n_left jobs, when n_done jobs took n_runs: each may be disturbed again. */
+uint64_t dpb_sweep_budget_left(size_t n_left, uint64_t n_runs, size_t n_done);
 /* Puts `repeats_of_disturbed` and, with a limit, `runs_left_out` into the document, and doubts into
  * its warnings. */
 void dpb_sweep_budget_report(const struct dpb_sweep_budget *budget, json_t *document);

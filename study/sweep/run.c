@@ -245,10 +245,12 @@ static dpb_status run_job(const struct dpb_cells *cells, const struct dpb_sweep_
     DPB_TRY(dpb_sweep_config(cells->sweep, job, &config));
     dpb_sweep_label(cells->sweep, job, label, sizeof label);
     snprintf(progress, sizeof progress, "%s %s", count_of(queue).text, label);
-    const struct dpb_live_place place = {.label = progress,
-                                         .ended_s = queue->ended_s,
-                                         .n_ended = queue->n_ended,
-                                         .n_left = queue->jobs ? queue->n - queue->next : 0};
+    const size_t n_left = queue->jobs ? queue->n - queue->next : 0;
+    const struct dpb_live_place place = {
+        .label = progress,
+        .ended_s = queue->ended_s,
+        .n_ended = queue->n_ended,
+        .n_left = dpb_sweep_budget_left(n_left, queue->n_ended, queue->next - 1)};
     const int64_t began_ns = dpb_now_ns();
     dpb_first_error_clear();
     dpb_warnings_clear();

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "record/series.h"
+#include "study/document/rates.h"
 #include "study/table/forms.h"
 
 enum { LABELS = 2048, KEY = 512 };
@@ -227,10 +227,8 @@ static void print_metric(void *metric_, const struct dpb_compared *of, const jso
 /* NaN: the document does not say when. */
 static double ended_of(const json_t *document)
 {
-    const char *text = dpb_json_text(document, "ended", dpb_json_text(document, "started", ""));
-    struct tm utc = {0};
-    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return end && *end == '\0' ? (double)timegm(&utc) : NAN;
+    return dpb_rates_moment(
+        dpb_json_text(document, "ended", dpb_json_text(document, "started", "")));
 }
 
 /* The rows of all documents, to find two that Prometheus cannot tell apart. */

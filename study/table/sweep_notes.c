@@ -26,6 +26,7 @@ struct notes {
     const json_t *document;
     const struct dpb_table *table;
     FILE *out;
+    double repeat_s; /* that a repeat of the sweep takes; NaN: not known */
 };
 
 static const char *strategy_of(const json_t *row)
@@ -163,16 +164,17 @@ static void add_published(struct dpb_text *note, const json_t *document, const j
         dpb_text_add(note, " (published %.3f)", ratio);
 }
 
-static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, const json_t *a,
+static enum dpb_shown add_ratio(struct dpb_text *note, const struct notes *notes, const json_t *a,
                                 const json_t *b)
 {
     struct dpb_comparison c;
-    char ratio[64], verdict[64];
-    dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
+    char ratio[64], verdict[64], effort[96];
+    dpb_rates_compare(notes->document, a, notes->document, b, NULL, DPB_MARGIN, &c);
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, verdict, sizeof verdict);
-    dpb_text_add(note, "%s %s", ratio, verdict);
-    add_published(note, document, a, b);
+    dpb_comparison_effort(&c, notes->repeat_s, effort, sizeof effort);
+    dpb_text_add(note, "%s %s%s", ratio, verdict, effort);
+    add_published(note, notes->document, a, b);
     add_unlearned(note, a, b);
     add_accuracy(note, a, b);
     return c.outcome;
@@ -192,7 +194,7 @@ static size_t add_others(struct dpb_text *note, const struct notes *notes, const
             !is_candidate(&notes->table->lines[i], dpb_json_number(first, "workers"), group))
             continue;
         dpb_text_add(note, "; %s / %s ", strategy_of(row), strategy_of(first));
-        *shown += add_ratio(note, notes->document, first, row) == DPB_SLOWER;
+        *shown += add_ratio(note, notes, first, row) == DPB_SLOWER;
         *apart |= !dpb_json_is(row, "consistency", dpb_json_text(first, "consistency", ""));
         n_others++;
     }
@@ -230,7 +232,7 @@ static void note_fastest(const struct notes *notes, double workers, const char *
     if (bound) {
         dpb_text_add(&note, "%s%s / %s ", n_others > 0 ? "; " : "", strategy_of(first),
                      strategy_of(bound));
-        if (add_ratio(&note, notes->document, bound, first) == DPB_FASTER)
+        if (add_ratio(&note, notes, bound, first) == DPB_FASTER)
             dpb_text_add(&note, " (more than can be: the machine was not the same)");
     }
     fprintf(notes->out, "- %s.\n", text);
@@ -284,7 +286,7 @@ static void add_cell(struct dpb_text *note, const json_t *row, const char *axis)
 }
 
 /* Row `b` by row `a`, which differ in one axis. */
-static void add_effect(struct dpb_text *note, const json_t *document, const json_t *a,
+static void add_effect(struct dpb_text *note, const struct notes *notes, const json_t *a,
                        const json_t *b)
 {
     const char *doubt = NULL;
@@ -294,13 +296,13 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
     }
     doubt = doubt ? doubt : dpb_rates_apart(a, b);
     if (!doubt) {
-        add_ratio(note, document, a, b);
+        add_ratio(note, notes, a, b);
         return;
     }
     struct dpb_comparison c;
-    dpb_rates_compare(document, a, document, b, NULL, DPB_MARGIN, &c);
+    dpb_rates_compare(notes->document, a, notes->document, b, NULL, DPB_MARGIN, &c);
     dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
-    add_published(note, document, a, b);
+    add_published(note, notes->document, a, b);
     add_unlearned(note, a, b);
     add_accuracy(note, a, b);
 }
@@ -329,7 +331,7 @@ static void note_axis(const struct notes *notes, const char *axis, const json_t 
                     continue;
                 dpb_text_add(&note, "%s", note.length > 0 ? "; " : "");
                 add_cell(&note, a, axis);
-                add_effect(&note, notes->document, a, b);
+                add_effect(&note, notes, a, b);
             }
         if (note.length > 0)
             fprintf(notes->out, "- %s %s / %s: %s.\n", axis, dpb_json_text(value, "", "?"),
@@ -627,7 +629,7 @@ void dpb_sweep_warnings(const json_t *document, FILE *out)
 void dpb_sweep_notes(const json_t *document, FILE *out)
 {
     struct dpb_table table;
-    const struct notes notes = {document, &table, out};
+    const struct notes notes = {document, &table, out, dpb_rates_repeat_s(document)};
     const bool made = dpb_sweep_table_make(document, &table);
     if (table.n > 0) {
         note_winners(&notes);

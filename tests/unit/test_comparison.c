@@ -94,6 +94,27 @@ TEST(outcomes_follow_from_intervals)
     }
 }
 
+TEST(repeats_are_a_sentence_about_time)
+{
+    static const struct {
+        double error, repeat_s;
+        const char *text;
+    } rows[] = {{0.03, 100, ", about 1 h 42 min, or 18 for 10 %"},
+                {0.03, NAN, ", or 18 for 10 %"},
+                {0.005, 100, ""}, /* equal */
+                {0.02, 2, ", about 58 s, or 10 for 10 %"},
+                {5, 100, ""}, /* nobody waits for 1000 */
+                {0.03, 3600, ", about 3 days, or 18 for 10 %"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_estimate difference = {0.01, rows[i].error, 9, 10, false};
+        struct dpb_comparison comparison;
+        char text[96];
+        dpb_compare_paired(&difference, 0.05, &comparison);
+        dpb_comparison_effort(&comparison, rows[i].repeat_s, text, sizeof text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
 /* ---- made-up studies ------------------------------------------------------------------------- */
 
 struct noise {

@@ -95,6 +95,16 @@ TEST(repeats_of_disturbed_runs_have_a_budget)
     }
 }
 
+/* Of 20 jobs 5 are done by 20 runs: the 15 others will take 60, not 15. */
+TEST(what_is_left_counts_the_repeats_of_disturbed_runs)
+{
+    assert_int_equal(dpb_sweep_budget_left(15, 20, 5), 60);
+    assert_int_equal(dpb_sweep_budget_left(15, 5, 5), 15);
+    assert_int_equal(dpb_sweep_budget_left(15, 3, 5), 15); /* some failed, and are no runs */
+    assert_int_equal(dpb_sweep_budget_left(19, 0, 0), 19);
+    assert_int_equal(dpb_sweep_budget_left(0, 20, 5), 0);
+}
+
 TEST(lists_have_quotes_and_ranges)
 {
     static const struct {

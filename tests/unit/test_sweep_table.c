@@ -3,6 +3,7 @@
 
 #include "lib/documented.h"
 #include "sweep_study.h"
+#include "study/document/rates.h"
 #include "study/document/rows.h"
 
 TEST(table_says_who_was_fastest)
@@ -66,6 +67,24 @@ TEST(lines_keep_their_width)
     assert_in_range(strcspn(text, "\n"), 80, 100);
     text[strcspn(text, "\n")] = '\0';
     assert_non_null(strstr(text, " n speedup exposed "));
+}
+
+/* A repeat of both cells takes 200 s, by the moments at which runs started; a night between two runs
+ * does not count. */
+TEST(repeats_to_take_have_their_time)
+{
+    struct study s =
+        race("replicated,shm", 3, (const double[]){1000, 1010, 1020, 1005, 1114, 1026});
+    const json_t *runs = json_object_get(s.document, "runs");
+    dpb_each_item(runs, i, run) {
+        char when[32];
+        const int seconds = 100 * (int)i;
+        snprintf(when, sizeof when, "2026-11-2%dT12:%02d:%02dZ", i < 3 ? 1 : 2, seconds / 60 % 60,
+                 seconds % 60);
+        json_object_set_new(run, "started", json_string(when));
+    }
+    assert_near(dpb_rates_repeat_s(s.document), 200);
+    EXPECT_TABLE(&s, "undecided: take 21 repeats, about 1 h 10 min, or 8 for 10 %.");
 }
 
 /* Ten classes: guessing has a loss of 2.303. shm stays there, and replicated learns by as many
