@@ -9,7 +9,9 @@ import itertools
 import json
 import os
 import re
+import shutil
 import statistics
+import subprocess
 import sys
 import unittest
 
@@ -287,6 +289,44 @@ class Series(unittest.TestCase):
         os.chmod("old", 0o755)
         self.ends(2, ["gate", "comm", "--base", "./old", "--repeats", "2", *COMM.split()[1:]], "had no series")
         self.ends(2, ["gate", "comm", "--base", DPBENCH, "-c", "none.ini"], "none.ini")
+
+    def gate_of(self, code, loss, *words, disturbed=False):
+        """A gate of two scripts in the place of builds: this one is slower by `loss`. Returns the turns of the base."""
+        os.makedirs("builds", exist_ok=True)
+        os.makedirs("conf", exist_ok=True)
+        for copied in ("base", "dpbench"):
+            factor = 1 - loss if copied == "dpbench" else 1
+            for turn in range(30):
+                rate = 100 * factor * (1 + 0.01 * ((turn * (3 if copied == "base" else 4)) % 7 - 3))
+                made = {**self.documents["comm"], "load": {"disturbed": disturbed}, "world": {},
+                        "series": [{"key": {"size": 8}, "values": {"bus_gb_per_s": [rate]}}]}
+                save(made, f"builds/{copied}.{turn}.json")
+            write(f"builds/{copied}.n", "0\n")
+            write(f"builds/{copied}", '#!/bin/sh\nread -r n <"$0.n"\necho $((n + 1)) >"$0.n"\nexec cat "$0.$n.json"\n')
+            os.chmod(f"builds/{copied}", 0o755)
+        if not os.path.exists("builds/dpbench-gate"):
+            shutil.copy(os.path.join(os.path.dirname(DPBENCH), "dpbench-gate"), "builds")
+        ended = subprocess.run(["builds/dpbench-gate", "comm", "--base", "builds/base", "--threshold", "5", *words],
+                               capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(ended.returncode, code, ended.stdout + ended.stderr)
+        with open("builds/base.n", encoding="utf-8") as file:
+            return int(file.read()), ended
+
+    def test_gate_takes_pairs_until_they_decide(self):
+        turns, ended = self.gate_of(4, 0.15)
+        self.assertEqual(turns, 10)
+        self.assertIn("slower REGRESSION", ended.stdout)
+        turns, ended = self.gate_of(0, 0)
+        self.assertEqual(turns, 10)
+        self.assertIn("10 pairs have decided", ended.stderr)
+        self.assertIn("pass: B is not slower by 5 %", ended.stdout)
+        turns, ended = self.gate_of(6, 0.05)
+        self.assertEqual(turns, 30)
+        self.assertIn("undecided: it is not shown whether B is slower by 5 %", ended.stdout)
+        self.assertEqual(self.gate_of(4, 0.15, "--repeats", "4")[0], 4)  # one look, at the end
+        self.assertEqual(self.gate_of(6, 0.15, "--repeats", "3", disturbed=True)[0], 12)
+        self.gate_of(0, 0.15, "--repeats", "2", "--undecided", "pass", disturbed=True)
+        self.gate_of(4, 0, "--repeats", "2", "--undecided", "fail", disturbed=True)
 
 
 if __name__ == "__main__":
