@@ -59,8 +59,8 @@ enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, do
 
 /* "faster", "equal within 5 %", "undecided: take 12 repeats". */
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);
-/* What DPB_UNDECIDED asks for, where a repeat takes so many seconds: ", about 5 h 40 min, or 12 for 10
- * %"; otherwise "". NaN: the time is not known. */
+/* What DPB_UNDECIDED asks for, where a repeat takes so many seconds:
+ * ", about 5 h 40 min, or 12 for 10 %"; otherwise "". NaN: the time is not known. */
 void dpb_comparison_effort(const struct dpb_comparison *comparison, double repeat_s, char *text,
                            size_t capacity);
 

@@ -1,10 +1,10 @@
 /*
- * learning.h - whether the runs of a row have learned. A strategy that is fast and does not train is
- * no strategy.
+ * learning.h - whether the runs of a row have learned. A strategy that is fast and does not train
+ * is no strategy.
  *
- * A row has learned if its loss has fallen below 98 % of ln(classes), the loss of guessing, and is not
- * above its start. It is judged once it has trained for an epoch, or where another row of its task has
- * learned by the same number of samples: a short run for speed need not learn.
+ * A row has learned if its loss has fallen below 98 % of ln(classes), the loss of guessing, and is
+ * not above its start. It is judged once it has trained for an epoch, or where another row of its
+ * task has learned by the same number of samples: a short run for speed need not learn.
  */
 #ifndef DPB_STUDY_DOCUMENT_LEARNING_H
 #define DPB_STUDY_DOCUMENT_LEARNING_H

@@ -1,6 +1,7 @@
 /*
- * quantity.h - what a run has beside its rate, with an interval and an outcome each: accuracy, loss,
- * time and samples to target, bytes a step, memory, energy. Made and read from documents alone.
+ * quantity.h - what a run has beside its rate, with an interval and an outcome each: accuracy,
+ * loss, time and samples to target, bytes a step, memory, energy. Made and read from documents
+ * alone.
  *
  * A row of a sweep has the values of its repeats. Accuracy, loss and samples to target differ by
  * seed, so their unit is the seed: repeats of one seed are one value. An interval says how far
@@ -71,8 +72,8 @@ bool dpb_quantity_compare(const json_t *a, const json_t *b, enum dpb_quantity_id
 /* Whether B is worse than A by more than `margin`. A doubt leaves it open. */
 enum dpb_judged dpb_quantity_judge(const struct dpb_quantity_comparison *made,
                                    enum dpb_quantity_id id, double margin);
-/* "higher", "equal within 0.5 points", "undecided: 11 seeds would tell", "no conclusion (one seed)".
- */
+/* "higher", "equal within 0.5 points", "undecided: 11 seeds would tell",
+ * "no conclusion (one seed)". */
 void dpb_quantity_text(const struct dpb_quantity_comparison *made, enum dpb_quantity_id id,
                        char *text, size_t capacity);
 /* "+0.40 [-0.10..+0.90] points", "1.012 [1.010..1.014]". */

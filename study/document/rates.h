@@ -38,8 +38,8 @@ const char *dpb_rates_apart(const json_t *a, const json_t *b);
 
 /* "2026-11-29T12:00:00Z" as seconds since 1970; NaN: it is no moment. */
 double dpb_rates_moment(const char *text);
-/* The seconds that a repeat of the sweep takes, disturbed runs included, by the moments at which its
- * runs started. NaN: not known. */
+/* The seconds that a repeat of the sweep takes, disturbed runs included, by the moments at which
+ * its runs started. NaN: not known. */
 double dpb_rates_repeat_s(const json_t *document);
 
 /* "0.990 [0.970..1.010]"; "-" where nothing was measured. */

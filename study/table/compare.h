@@ -45,10 +45,10 @@ dpb_status dpb_compare_undecided(const struct dpb_command *self, const char *tex
                                  const char **undecided);
 
 /* *regression: a cell of B is shown to be slower by more than the threshold, or one of the two has
- * no rate. `judgement` of the document has more: "pass", "regression", "undecided", and null without
- * a threshold or margin. Documents of comm, data and links are compared by the rows and fields of their
- * series; of times the ratio is that of 1 / time. DPB_USAGE: the documents are of two kinds, they
- * have no common cell, or they differ in a part that must be the same. *document is @owned. */
+ * no rate. `judgement` of the document has more: "pass", "regression" or "undecided"; null without
+ * a threshold or margin. Documents of comm, data and links are compared by the rows and fields of
+ * their series; of times the ratio is that of 1 / time. DPB_USAGE: the documents are of two kinds,
+ * they have no common cell, or they differ in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
                             const struct dpb_compare_how *how, json_t **document, bool *regression);
 /* DPB_REGRESSION or DPB_NOT_DECIDED with its message, as the judgement of a document says.

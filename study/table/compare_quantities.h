@@ -1,6 +1,6 @@
 /*
- * compare_quantities.h - the part of a comparison beside rates: accuracy, loss, bytes and all others
- * of study/document/quantity.h, cell by cell.
+ * compare_quantities.h - the part of a comparison beside rates: accuracy, loss, bytes and all
+ * others of study/document/quantity.h, cell by cell.
  */
 #ifndef DPB_STUDY_TABLE_COMPARE_QUANTITIES_H
 #define DPB_STUDY_TABLE_COMPARE_QUANTITIES_H
@@ -27,7 +27,7 @@ json_t *dpb_compare_quantities(const json_t *a, const json_t *row_a, const json_
 json_t *dpb_compare_margins(const double *margins);
 /* The quantity with a margin that no row of rows[] has; DPB_QUANTITIES: there is none. */
 enum dpb_quantity_id dpb_compare_quantity_missing(const json_t *rows, const double *margins);
-/* The first row of rows[] with a quantity of this judgement, whose *name is set; NULL: there is none.
+/* The first row of rows[] with a quantity of this judgement, whose *name is set; NULL: none.
  * @borrowed. */
 const json_t *dpb_compare_quantity_judged(const json_t *rows, const char *judgement,
                                           const char **name);

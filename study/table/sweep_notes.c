@@ -91,8 +91,8 @@ static void add_unlearned(struct dpb_text *note, const json_t *a, const json_t *
         dpb_text_add(note, " (neither did learn)");
 }
 
-/* ", accuracy +0.40 [-0.10..+0.90] points undecided: 11 seeds would tell": row `b` by row `a`, where
- * their runs were evaluated. False: nothing is added. */
+/* ", accuracy +0.40 [-0.10..+0.90] points undecided: 11 seeds would tell": row `b` by row `a`,
+ * where their runs were evaluated. False: nothing is added. */
 static bool add_accuracy(struct dpb_text *note, const json_t *a, const json_t *b)
 {
     struct dpb_quantity_comparison made;

@@ -1,6 +1,7 @@
 /*
- * test_conclusions.c - 10,000 gates of recorded pairs, and as many comparisons of quantities, of which
- * tests/unit/test_signed_rank.c and test_quantity.c draw a few: the tables of docs/measuring.md.
+ * test_conclusions.c - 10,000 gates of recorded pairs, and as many comparisons of quantities. Of
+ * both tests/unit/test_signed_rank.c and test_quantity.c draw a few. It prints the tables of
+ * docs/measuring.md.
  */
 #include "gate_study.h"
 #include "lib/test.h"

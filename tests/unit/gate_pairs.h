@@ -1,7 +1,7 @@
 /*
- * gate_pairs.h - logarithms of the ratio of two rates of one build: 200 pairs of neighbouring runs of
- * LeNet, one worker, 0.6 s each, beside other programs on two cores. dpbench found all of them
- * disturbed, so their deviation is 24 %; what is used of them is their shape, with its long tails.
+ * gate_pairs.h - logarithms of the ratio of two rates of one build: 200 pairs of neighbouring runs
+ * of LeNet, one worker, 0.6 s each, beside other programs on two cores. dpbench found all of them
+ * disturbed, so their deviation is 24 %. Tests use their shape, which has long tails.
  */
 #ifndef DPB_TESTS_UNIT_GATE_PAIRS_H
 #define DPB_TESTS_UNIT_GATE_PAIRS_H

@@ -1,6 +1,6 @@
 /*
- * quantity_study.h - rows with the values of a quantity by seed, and how often their comparison holds
- * the truth.
+ * quantity_study.h - rows with the values of a quantity by seed, and how often their comparison
+ * holds the truth.
  */
 #ifndef DPB_TESTS_UNIT_QUANTITY_STUDY_H
 #define DPB_TESTS_UNIT_QUANTITY_STUDY_H

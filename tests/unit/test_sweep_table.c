@@ -69,8 +69,8 @@ TEST(lines_keep_their_width)
     assert_non_null(strstr(text, " n speedup exposed "));
 }
 
-/* A repeat of both cells takes 200 s, by the moments at which runs started; a night between two runs
- * does not count. */
+/* A repeat of both cells takes 200 s, by the moments at which runs started; a night between two
+ * runs does not count. */
 TEST(repeats_to_take_have_their_time)
 {
     struct study s =
