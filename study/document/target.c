@@ -219,6 +219,35 @@ static double *gains(const json_t *row, const char *part, size_t *n)
     return x;
 }
 
+/* Puts y, gains of row b, in the order of the seeds of row a. False: a seed is there twice, or is
+ * not known, or b has fewer. */
+static bool sort_by_seeds(const json_t *a, const json_t *b, size_t n_a, double *y, size_t n_b)
+{
+    size_t n_seeds_a, n_seeds_b;
+    double *of_a = dpb_json_numbers(dpb_json_at(a, "by_repeat.seed"), "", &n_seeds_a);
+    double *of_b = dpb_json_numbers(dpb_json_at(b, "by_repeat.seed"), "", &n_seeds_b);
+    double *sorted = calloc(n_a + 1, sizeof *sorted);
+    bool known = sorted && n_a > 0 && n_a <= n_b && n_seeds_a == n_a && n_seeds_b == n_b;
+    for (size_t i = 0; i < n_a && known; i++) {
+        size_t found = 0;
+        sorted[i] = NAN;
+        for (size_t k = 0; k < n_b; k++)
+            if (of_b[k] == of_a[i]) {
+                sorted[i] = y[k];
+                found++;
+            }
+        for (size_t k = 0; k < i; k++)
+            found += of_a[k] == of_a[i];
+        known &= isfinite(of_a[i]) && found <= 1;
+    }
+    if (known)
+        memcpy(y, sorted, n_a * sizeof *y);
+    free(of_a);
+    free(of_b);
+    free(sorted);
+    return known;
+}
+
 void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool paired,
                         struct dpb_comparison *comparison)
 {
@@ -227,6 +256,7 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
     double *x = gains(a, part, &n_a), *y = gains(b, part, &n_b);
     dpb_estimate_of(x, n_a, &of_a);
     dpb_estimate_of(y, n_b, &of_b);
+    paired |= sort_by_seeds(a, b, n_a, y, n_b);
     for (size_t i = 0; i < n_a && i < n_b; i++)
         y[i] -= x[i];
     dpb_estimate_of(y, n_a < n_b ? n_a : n_b, &difference);

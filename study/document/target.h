@@ -34,7 +34,8 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b);
 bool dpb_target_missed(const json_t *rows);
 
 /* Row b by row a in `part` ("seconds", "samples" or "samples_per_s"). `paired`: the rows ran by
- * turns; they are compared by repeat where at least two repeats of both reached the target. The
+ * turns; they are compared by repeat where at least two repeats of both reached the target. Rows
+ * whose repeats have the same seeds, each once, are compared by seed in any case. The
  * ratio is b / a; DPB_FASTER: b is better (less time, fewer samples, more samples/s). */
 void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool paired,
                         struct dpb_comparison *comparison);

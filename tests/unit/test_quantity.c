@@ -2,6 +2,7 @@
  * interval holds the truth. */
 #include "quantity_study.h"
 #include "sweep_study.h"
+#include "study/document/target.h"
 #include "study/table/compare.h"
 
 static const double no_margin[DPB_QUANTITIES] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN};
@@ -87,6 +88,21 @@ TEST(a_missed_target_concludes_nothing)
     }
     expect_text(rows[0], rows[0], DPB_SAMPLES, 5, "equal within 5 %", DPB_PASSES);
     expect_text(rows[0], rows[1], DPB_SAMPLES, 5, "no conclusion (a run missed it)", DPB_OPEN);
+    /* The target's own comparison has the same pairs, in whatever order the seeds are. */
+    json_t *turned = own_json(json_deep_copy(rows[0]));
+    json_t *seeds = json_object_get(json_object_get(turned, "by_repeat"), "seed");
+    json_array_insert_new(seeds, 0, json_integer(3)); /* 3, 1, 2 */
+    json_array_remove(seeds, 3);
+    json_t *repeats = json_object_get(json_object_get(turned, "to_target"), "repeats");
+    json_t *last = json_incref(json_array_get(repeats, 2));
+    json_array_remove(repeats, 2);
+    json_array_insert_new(repeats, 0, last);
+    struct dpb_comparison c;
+    dpb_target_compare(rows[0], turned, "samples", false, &c);
+    assert_true(c.paired && c.low == 1 && c.high == 1);
+    json_array_set_new(seeds, 1, json_integer(3)); /* twice */
+    dpb_target_compare(rows[0], turned, "samples", false, &c);
+    assert_true(!c.paired && c.low < 1 && c.high > 1);
 }
 
 /* Four seeds each, evaluated: 12 % faster, and the accuracy beside it. */
