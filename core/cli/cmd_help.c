@@ -233,8 +233,13 @@ static void print_arguments(const char *usage)
         {"--temperature", "below 1 likely bytes are likelier, 0: the likeliest; default 1"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
                         "PERCENT, or a cell has no rate; 0 if it is shown not to be; else 6"},
-        {"--accuracy POINTS", "likewise, if B's accuracy is lower by more than POINTS; so --loss, "
-                              "--bytes, --memory, --energy, --time and --samples, in percent"},
+        {"--accuracy POINTS", "likewise, if B's accuracy is lower by more than POINTS"},
+        {"--loss PERCENT", "likewise, if B's loss is higher by more"},
+        {"--bytes PERCENT", "likewise, if B sends more bytes a step"},
+        {"--memory PERCENT", "likewise, if a rank of B has more memory"},
+        {"--energy PERCENT", "likewise, if B takes more energy a sample"},
+        {"--time PERCENT", "likewise, if B takes longer to the target"},
+        {"--samples PERCENT", "likewise, if B takes more samples to the target"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"KIND NAME",
