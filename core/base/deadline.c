@@ -17,7 +17,25 @@ static struct {
     int64_t looked_ns, computed_ns, missed_ns; /* read without the lock, too */
     int64_t back_ns;                           /* likewise; < 0: the longest jump back */
     bool ticks;
+    const int64_t *parked_ns; /* NULL: none */
 } ran = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int64_t load_parked(void)
+{
+    const int64_t *parked_ns = __atomic_load_n(&ran.parked_ns, __ATOMIC_ACQUIRE);
+    return parked_ns ? __atomic_load_n(parked_ns, __ATOMIC_ACQUIRE) : 0;
+}
+
+/* The process may be stopped between the two reads of the clock's parts. */
+static int64_t read_clock(void)
+{
+    int64_t parked_ns, now_ns;
+    do {
+        parked_ns = load_parked();
+        now_ns = dpb_now_ns();
+    } while (load_parked() != parked_ns);
+    return now_ns - parked_ns;
+}
 
 /* CPU time of all threads: one may compute while others wait. */
 static int64_t computed_ns(void)
@@ -32,7 +50,7 @@ static int64_t computed_ns(void)
 static void note_look(int64_t now_ns)
 {
     if (now_ns < ran.looked_ns) /* it was read before the last look */
-        now_ns = dpb_now_ns();
+        now_ns = read_clock();
     const int64_t gap_ns = now_ns - ran.looked_ns;
     if (gap_ns > -BACK_NS && gap_ns < NOTE_NS)
         return; /* another thread has looked since */
@@ -59,7 +77,7 @@ static int64_t load_missed(void)
 int64_t dpb_ran_ns(void)
 {
     for (;;) {
-        const int64_t missed_ns = load_missed(), now_ns = dpb_now_ns();
+        const int64_t missed_ns = load_missed(), now_ns = read_clock();
         const int64_t gap_ns = now_ns - __atomic_load_n(&ran.looked_ns, __ATOMIC_ACQUIRE);
         const bool odd = gap_ns > MISSED_NS || gap_ns < 0;
         if (odd)
@@ -114,7 +132,21 @@ void dpb_ran_blocked(void)
 {
     pthread_mutex_lock(&ran.lock);
     ran.computed_ns = computed_ns();
-    __atomic_store_n(&ran.looked_ns, dpb_now_ns(), __ATOMIC_RELEASE);
+    __atomic_store_n(&ran.looked_ns, read_clock(), __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&ran.lock);
+}
+
+void dpb_ran_rested(int64_t ns)
+{
+    __atomic_fetch_add(&ran.missed_ns, ns, __ATOMIC_RELAXED);
+}
+
+/* The last look was by the clock before. */
+void dpb_ran_without(const int64_t *parked_ns)
+{
+    pthread_mutex_lock(&ran.lock);
+    __atomic_store_n(&ran.parked_ns, parked_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&ran.looked_ns, read_clock(), __ATOMIC_RELEASE);
     pthread_mutex_unlock(&ran.lock);
 }
 

@@ -26,6 +26,11 @@ bool dpb_ran_backwards(char *why, size_t size);
 /* After a call that blocks for long without a look, as a name's lookup may: the time since the last
  * look counts. */
 void dpb_ran_blocked(void);
+/* Leaves out `ns` more: this process ran, but rested on purpose. */
+void dpb_ran_rested(int64_t ns);
+/* Leaves out what *parked_ns counts: another process raises it, by each time for which it had
+ * stopped this one, before it continues it. @borrowed until the next call; NULL: none. */
+void dpb_ran_without(const int64_t *parked_ns);
 /* Looks, too. Returns all time that the clock has left out. */
 int64_t dpb_missed_ns(void);
 

@@ -1,6 +1,7 @@
 /* cell.c - see cell.h. */
 #include "cli/cell.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,9 @@ dpb_status dpb_cell_read(const char *word, struct dpb_arguments *arguments)
     arguments->cell = word[0] == '{' ? json_loads(word, 0, &error) : json_loadf(stdin, 0, &error);
     if (!dpb_json_is(arguments->cell, "schema", "dpbench.cell/1"))
         return dpb_fail(DPB_USAGE, "-c -: standard input is no request of a sweep; give a file");
+    const json_t *orders = json_object_get(arguments->cell, "orders");
+    if (orders && fcntl((int)json_integer_value(orders), F_SETFD, FD_CLOEXEC) != 0)
+        return dpb_fail(DPB_USAGE, "-c -: the request's orders: %m");
     dpb_warnings_once(true);
     dpb_warned_from_json(json_object_get(arguments->cell, "warned"));
     return dpb_config_from_json(arguments->config, json_object_get(arguments->cell, "config"),
@@ -31,6 +35,9 @@ void dpb_cell_place(const json_t *cell, struct dpb_live_place *place)
     place->ended_s = json_number_value(json_object_get(cell, "ended_s"));
     place->n_ended = (uint64_t)json_integer_value(json_object_get(cell, "n_ended"));
     place->n_left = (uint64_t)json_integer_value(json_object_get(cell, "n_left"));
+    place->orders = (int)json_integer_value(json_object_get(cell, "orders"));
+    if (place->orders > 0) /* the sweep shows the blocks */
+        place->label = "";
 }
 
 void dpb_cell_print(json_t *document)

@@ -9,7 +9,8 @@
  *     {"schema": "dpbench.cell/1",
  *      "config": as in a result, with the origins that the settings have in the sweep,
  *      "label": "[3/24] comm.name=shm", "ended_s": 12.5, "n_ended": 2, "n_left": 21,
- *      "warned": {CODE: how often the sweep has warned of it, and printed it once}}
+ *      "warned": {CODE: how often the sweep has warned of it, and printed it once},
+ *      "orders": the descriptor of a sweep in turns, inherited: launch/turns.h}
  *
  * All but schema and config may be missing. The child writes no file of its result. It prints a
  * document also where the run was refused, unless it is one of a launcher's processes. The document

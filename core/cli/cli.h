@@ -194,6 +194,7 @@ struct dpb_live_place {
     double ended_s;
     uint64_t n_ended, n_left;
     size_t journal_bytes; /* of a rank; 0: those of a run */
+    int orders;           /* of a sweep in turns: launch/turns.h; 0: none */
 };
 
 /* Runs the experiment's ranks to their end; dpb_launch describes the outcome. No board: the job did

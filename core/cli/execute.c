@@ -16,6 +16,7 @@
 #include "measure/journal.h"
 #include "plan/binding.h"
 #include "plan/fit.h"
+#include "plan/refuse.h"
 #include "record/demands.h"
 #include "record/invocation.h"
 #include "record/live.h"
@@ -23,12 +24,14 @@
 #include "record/restarts.h"
 #include "record/result_file.h"
 #include "record/series.h"
+#include "record/summary.h"
 #include "record/trace_file.h"
+#include "record/turns.h"
 #include "save/snapshot.h"
 
-/* A worker's compute threads, as its plugins want them in the environment. */
+/* A worker's compute threads, as its plugins want them in the environment; and all cores. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,
-                                 const struct dpb_party *party, uint32_t *threads)
+                                 const struct dpb_party *party, uint32_t *threads, uint32_t *n_all)
 {
     const struct dpb_seat all = {.n_workers = experiment->n_workers,
                                  .n_servers = experiment->n_servers};
@@ -36,7 +39,9 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
     const struct dpb_cores_job job = dpb_binding_job(experiment, seat);
     uint32_t n_cores;
     DPB_TRY(dpb_cores_available(&n_cores));
-    *threads = dpb_cores_place(n_cores, &job, 0).threads;
+    const struct dpb_cores_share share = dpb_cores_place(n_cores, &job, 0);
+    *threads = share.threads;
+    *n_all = share.n_all;
     return DPB_OK;
 }
 
@@ -60,6 +65,19 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
         dpb_escape(label, strlen(label), about.label, sizeof about.label);
     }
     return about;
+}
+
+/* For struct dpb_job. */
+static bool is_warm(struct dpb_board *board)
+{
+    bool all = true;
+    for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
+        all &=
+            dpb_board_page(board, rank)->role != DPB_WORKER ||
+            __atomic_load_n(&journal->timed_from, __ATOMIC_RELAXED) < dpb_journal_records(journal);
+    }
+    return all;
 }
 
 static void clean_up_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
@@ -86,10 +104,12 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
                          const struct dpb_live_place *place, struct dpb_restarts *restarts,
                          struct dpb_job_outcome *outcome)
 {
-    uint32_t threads = 1;
+    uint32_t threads = 1, n_all = 0;
+    if (place->orders > 0)
+        DPB_TRY(dpb_refuse_turns(experiment));
     if (!party)
         DPB_TRY(dpb_fit_processes(experiment));
-    DPB_TRY(worker_threads(experiment, party, &threads));
+    DPB_TRY(worker_threads(experiment, party, &threads, &n_all));
     json_t *json = dpb_config_to_json(experiment->config);
     char *text = !json ? NULL : json_dumps(json, JSON_COMPACT);
     const char *const *environment = dpb_experiment_environment(experiment, threads);
@@ -111,6 +131,9 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .context = restarts,
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),
+            .orders = place->orders,
+            .cores = n_all,
+            .warm = is_warm,
             .keep_pmix = dpb_experiment_needs_launcher(experiment),
             .about = about_of(experiment, party, place),
             .live = dpb_live_line,
@@ -199,6 +222,7 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     }
     exit_code = dpb_exit_code_first(
         exit_code, dpb_status_exit_code(dpb_trace_file(experiment, outcome.board, status)));
+    dpb_turns_unpark(&outcome.turns, outcome.board);
     json_t *result = dpb_result_make(experiment, outcome.board, status,
                                      outcome.cause[0] != '\0' ? outcome.cause : NULL);
     if (!result) {
@@ -207,6 +231,8 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     }
     if (status != DPB_OK)
         json_object_set_new(result, "failure", json_string(dpb_status_name(status)));
+    dpb_turns_report(&outcome.turns, outcome.board, experiment, result);
+    free(outcome.turns.at);
     dpb_restarts_report(&restarts, outcome.board, result);
     dpb_restarts_close(&restarts);
     json_object_set_new(result, "inputs", inputs);

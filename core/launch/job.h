@@ -4,6 +4,7 @@
 #ifndef DPB_CORE_LAUNCH_JOB_H
 #define DPB_CORE_LAUNCH_JOB_H
 
+#include "machine/load.h"
 #include "world/board.h"
 
 struct dpb_party;
@@ -30,6 +31,20 @@ struct dpb_again {
     int checkpoint; /* the file of struct dpb_board_kept that it continues; -1: none of them */
 };
 
+/* A turn of a job that a sweep parks between turns (turns.h). Its ranks did not run from
+ * `parked_ns` to `go_ns`; then they ran until `to_ns`. By dpb_now_ns. */
+struct dpb_turn {
+    int64_t block; /* of the sweep; negative: no turn, but the time until an end or a signal */
+    int64_t parked_ns, go_ns, to_ns;
+};
+
+/* All turns of a job, and the load of its cores during them. */
+struct dpb_turns {
+    struct dpb_turn *at; /* @owned; NULL: the job takes no orders */
+    size_t n;
+    struct dpb_load_sample spent; /* differences added up: machine/load.h */
+};
+
 struct dpb_job {
     uint32_t n_workers, n_servers;
     const uint32_t *machines;       /* by rank: launch/machines.h; NULL: one for all */
@@ -52,8 +67,11 @@ struct dpb_job {
      * checkpoint that it continues is in the first of this launcher's files. */
     dpb_status (*follow)(void *context, const struct dpb_again *head, struct dpb_again *again);
     void *context;
-    bool keep_pmix;               /* with a party: the strategy needs the launcher's runtime */
-    struct dpb_board_about about; /* with a label: the job is shown on stderr by `live` */
+    bool keep_pmix; /* with a party: the strategy needs the launcher's runtime */
+    int orders;     /* of a sweep, without a party: turns.h; 0: none */
+    uint32_t cores; /* with orders: to which the ranks together are bound; 0: they are not */
+    bool (*warm)(struct dpb_board *board); /* with orders: all workers are in their timed steps */
+    struct dpb_board_about about;          /* with a label: the job is shown on stderr by `live` */
     /* Writes a line with the state of the job, at most `columns` wide. */
     void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 };
@@ -64,6 +82,7 @@ struct dpb_job_outcome {
     uint32_t culprit;               /* rank of the first cause; UINT32_MAX: none */
     char cause[2 * DPB_BOARD_TEXT]; /* "rank 1 (host, pid 7) was killed by signal 9 ..." */
     struct dpb_board *board;        /* @owned by the caller: dpb_board_destroy */
+    struct dpb_turns turns;         /* with orders: turns.at is @owned by the caller */
 };
 
 #endif

@@ -38,6 +38,8 @@ struct dpb_stall_sign {
     uint64_t io_bytes;
 };
 
+enum { DPB_TURNS_CPUS = 4096 };
+
 /* ---- the job --------------------------------------------------------------------------------- */
 
 struct dpb_process {
@@ -74,6 +76,13 @@ struct dpb_job_run {
     struct dpb_deadline kill_at, give_up; /* give_up.at_ns is 0 until all are killed */
     int64_t known_ns;                     /* when the job's end was */
     struct dpb_stall_watch stalls;
+    struct { /* turns.h */
+        struct dpb_turns had;
+        bool ready, closed;
+        int64_t parked_ns, ran_ns; /* since when; 0: the ranks run. dpb_ran_ns then */
+        struct dpb_load_sample went;
+        uint8_t cpus[DPB_TURNS_CPUS];
+    } turns;
     struct { /* the head's: the post that all parts must confirm */
         uint64_t at, value;
         uint32_t serial, n_missing;

@@ -18,6 +18,7 @@
 #include "launch/part.h"
 #include "launch/ranks.h"
 #include "launch/stall.h"
+#include "launch/turns.h"
 #include "machine/memory.h"
 
 /* ---- beginning and end --------------------------------------------------------------------- */
@@ -27,14 +28,17 @@ static void run_destroy(struct dpb_job_run *run)
     dpb_store_server_destroy(run->server);
     free(run->processes);
     free(run->fds);
+    free(run->turns.had.at);
     dpb_job_release_signals(run);
 }
 
-/* A connection to each rank, the signals and, with parts, a channel to each part. No more than
- * that: poll refuses a list that is longer than the number of files that this process may open. */
+/* A connection to each rank, the signals and, with parts, a channel to each part; or the orders of
+ * a sweep. No more than that: poll refuses a list that is longer than the number of files that this
+ * process may open. */
 static nfds_t count_watched(const struct dpb_job_run *run)
 {
-    return (nfds_t)run->n_ranks + 1 + (run->job->party ? run->job->party->n_parts : 0);
+    return (nfds_t)run->n_ranks + 1 + (run->job->party ? run->job->party->n_parts : 0) +
+           (run->job->orders > 0);
 }
 
 /* The board and the store of a start. */
@@ -69,14 +73,8 @@ static dpb_status run_create(struct dpb_job_run *run, const struct dpb_job *job)
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
     DPB_TRY(open_start(run));
+    DPB_TRY(dpb_turns_open(run));
     return dpb_job_take_signals(run);
-}
-
-static void signal_all(const struct dpb_job_run *run, int signal_number)
-{
-    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
-        if (run->processes[rank].running)
-            kill(-run->processes[rank].pid, signal_number);
 }
 
 /* The terminal's ^Z: the ranks, in groups of their own, did not get it. Comes back when
@@ -84,13 +82,14 @@ static void signal_all(const struct dpb_job_run *run, int signal_number)
 static void suspend(struct dpb_job_run *run)
 {
     const struct sigaction usual = {.sa_handler = SIG_DFL};
+    const bool parked = dpb_turns_parked(run); /* a sweep continues it */
     struct sigaction passed_on;
     sigset_t suspension;
     if (run->ending)
         return;
     dpb_job_erase_progress(run);
     int64_t began_ns = dpb_now_ns();
-    signal_all(run, SIGSTOP);
+    dpb_turns_park(run);
     sigemptyset(&suspension);
     sigaddset(&suspension, SIGTSTP);
     sigaction(SIGTSTP, &usual, &passed_on);
@@ -99,7 +98,9 @@ static void suspend(struct dpb_job_run *run)
     sigprocmask(SIG_BLOCK, &suspension, NULL);
     sigaction(SIGTSTP, &passed_on, NULL);
     int64_t took_ns = dpb_now_ns() - began_ns;
-    signal_all(run, SIGCONT);
+    if (parked)
+        return;
+    dpb_turns_continue(run, dpb_turns_block(run));
     dpb_warn("suspended",
              "the job was suspended (SIGTSTP) for %.1f s; the step that it fell into is longer by "
              "that",
@@ -175,10 +176,13 @@ static void watch(struct dpb_job_run *run)
         dpb_store_server_watch(run->server, run->fds);
         run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
         struct pollfd *part_fds = run->job->party ? run->fds + run->n_ranks + 1 : NULL;
+        struct pollfd *order_fd = run->job->orders > 0 ? run->fds + run->n_ranks + 1 : NULL;
         if (part_fds)
             dpb_head_watch(run, part_fds);
-        int n = poll(run->fds, count_watched(run),
-                     dpb_deadline_look_ms(dpb_deadline_first(nearest, run->kill_at)));
+        if (order_fd)
+            *order_fd = dpb_turns_watch(run);
+        const int look_ms = dpb_deadline_look_ms(dpb_deadline_first(nearest, run->kill_at));
+        int n = poll(run->fds, count_watched(run), dpb_turns_look_ms(run, look_ms));
         for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
             dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
         if (part_fds)
@@ -187,6 +191,12 @@ static void watch(struct dpb_job_run *run)
             check_fault(run, rank);
         take_signal_input(run);
         reap(run);
+        if (order_fd)
+            dpb_turns_serve(run, n > 0 ? order_fd->revents : 0);
+        if (dpb_turns_parked(run)) { /* nobody is late, and no deadline passes */
+            nearest = (struct dpb_deadline){INT64_MAX};
+            continue;
+        }
         nearest = dpb_store_server_expire(run->server, dpb_ran_ns());
         if (dpb_deadline_passed(run->kill_at))
             dpb_job_kill_all(run);
@@ -264,6 +274,8 @@ dpb_status dpb_launch(const struct dpb_job *given, struct dpb_job_outcome *outco
     if (status == DPB_OK) {
         dpb_job_tell_parts(&run, DPB_CHANNEL_ALL_ENDED, NULL, 0);
         dpb_job_conclude(&run, outcome);
+        outcome->turns = run.turns.had;
+        run.turns.had.at = NULL;
         if (outcome->culprit != UINT32_MAX) /* before mpirun ends this process, too */
             dpb_job_tell_parts(&run, DPB_CHANNEL_SAID, NULL, 0);
     } else {

@@ -25,6 +25,7 @@
 #include "launch/party.h"
 #include "launch/spawn.h"
 #include "launch/stall.h"
+#include "launch/turns.h"
 #include "machine/proc.h"
 
 #define GRACE_NS INT64_C(2000000000)        /* from the first death to SIGKILL */
@@ -306,6 +307,7 @@ void dpb_job_end(struct dpb_job_run *run)
 {
     if (run->ending)
         return;
+    dpb_turns_continue(run, -1);
     dpb_stall_keep_picture(run);
     run->ending = true;
     run->known_ns = dpb_now_ns();
@@ -319,6 +321,7 @@ void dpb_job_interrupt(struct dpb_job_run *run, uint32_t n_interrupts, int signa
     if (n_interrupts <= run->n_interrupts)
         return;
     run->n_interrupts = n_interrupts;
+    dpb_turns_continue(run, -1);
     if (run->interrupt == 0) {
         int32_t number = signal_number;
         run->interrupt = signal_number;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "checkpoint/layout.h"
+#include "launch/party.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
 #include "plan/estimate.h"
@@ -436,4 +437,24 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
 {
     DPB_TRY(check_buckets(experiment));
     return dpb_refuse_shards(experiment);
+}
+
+dpb_status dpb_refuse_turns(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    const struct dpb_device_ops *ops = device->ops;
+    uint32_t rank;
+    const char *why =
+        run->mode != DPB_MODE_TRAIN && run->mode != DPB_MODE_FORWARD ? "turns are of training steps"
+        : ops->sharing ? "its kernels run on while its processes stand"
+        : dpb_experiment_emulates(experiment)
+            ? "device 'emulated' sleeps, and its time passes while its processes stand"
+        : experiment->n_machines > 1 ? "it is on several machines"
+        : dpb_party_is_here(&rank)   ? "mpirun, srun or torchrun starts its processes"
+        : run->restart > 0           ? "run.restart would start it again between two turns"
+        : run->monitor_ns > 0        ? "run.monitor would count what others do while it stands"
+        : given(experiment, "run", "delay") ? "run.delay sleeps, and its time passes meanwhile"
+                                            : NULL;
+    return why ? dpb_fail(DPB_UNSUPPORTED, "this job cannot run in turns: %s", why) : DPB_OK;
 }

@@ -17,4 +17,7 @@ dpb_status dpb_refuse_buckets(const struct dpb_experiment *experiment,
 /* Refuses by the properties of the open data. */
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment);
 
+/* Refuses a job that a launcher cannot park (launch/turns.h): its work would go on. */
+dpb_status dpb_refuse_turns(const struct dpb_experiment *experiment);
+
 #endif

@@ -27,6 +27,7 @@ struct board_header {
     int32_t signal_number;
     struct dpb_board_about about;
     struct dpb_board_kept kept;
+    struct dpb_board_turns turns;
 };
 
 struct dpb_board {
@@ -233,6 +234,11 @@ struct dpb_board_about *dpb_board_about(struct dpb_board *board)
 struct dpb_board_kept *dpb_board_kept(struct dpb_board *board)
 {
     return &header_of(board)->kept;
+}
+
+struct dpb_board_turns *dpb_board_turns(struct dpb_board *board)
+{
+    return &header_of(board)->turns;
 }
 
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)

@@ -82,6 +82,12 @@ struct dpb_board_kept {
     uint64_t steps[DPB_KEPT];          /* done at the last two checkpoints; 0: none, or not whole */
 };
 
+/* A job that runs in turns (launch/turns.h): the launcher's words to its ranks. */
+struct dpb_board_turns {
+    int64_t parked_ns; /* for so long no rank ran, over the pauses that have ended */
+    uint32_t end;      /* the job has had its turns: rank 0 proposes the stop */
+};
+
 struct dpb_board;
 
 /* Words of the control memory that a rank has written, for the boards of other parts (party.h):
@@ -111,6 +117,7 @@ uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
 struct dpb_board_about *dpb_board_about(struct dpb_board *board);
 struct dpb_board_kept *dpb_board_kept(struct dpb_board *board);
+struct dpb_board_turns *dpb_board_turns(struct dpb_board *board); /* by atomic loads and stores */
 /* *bytes: its size; `bytes` may be NULL. */
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
 /* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is

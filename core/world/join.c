@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "machine/cores.h"
@@ -181,8 +182,10 @@ static dpb_status open_job(int socket, const struct dpb_hello *hello, const int 
     int store = hello->has_store ? fds[2 + hello->parted] : socket;
     fill_world(hello);
     dpb_status status = dpb_board_open(fds[DPB_FD_BOARD], &dpb_world.board);
-    if (status == DPB_OK)
+    if (status == DPB_OK) {
+        dpb_ran_without(&dpb_board_turns(dpb_world.board)->parked_ns);
         dpb_world_open_page();
+    }
     DPB_THEN(status, fill_machines());
     dpb_status config_status = read_file(fds[DPB_FD_CONFIG], &dpb_world.config, &config_bytes);
     DPB_THEN(status, config_status);
@@ -236,6 +239,7 @@ void dpb_world_close(void)
     dpb_share_set_secret(no_secret);
     dpb_log_set_hooks(NULL);
     dpb_log_set_prefix(NULL);
+    dpb_ran_without(NULL);
     dpb_board_destroy(dpb_world.board);
     free(dpb_world.config);
     free(dpb_world.machines);

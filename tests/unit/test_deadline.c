@@ -75,6 +75,34 @@ TEST(test_freezes_are_left_out)
     dpb_ran_blocked();
     assert_int_equal(ran_over(0, 0), 0);
     assert_int_equal(dpb_missed_ns(), 6 * S - DPB_LOOK_NS + 2 * S);
+    const int64_t before_ns = dpb_ran_ns();
+    clock_ns += 300 * MS;
+    dpb_ran_rested(300 * MS);
+    assert_int_equal(dpb_ran_ns() - before_ns, 0);
+}
+
+/* Of any length, and beside a freeze. */
+TEST(test_parked_time_is_left_out)
+{
+    int64_t parked_ns = 0;
+    begin();
+    dpb_ran_without(&parked_ns);
+    for (int64_t ms = 100; ms < 3000; ms += 700) {
+        clock_ns += ms * MS;
+        parked_ns += ms * MS;
+        assert_int_equal(ran_over(7 * MS, 0), 7 * MS);
+    }
+    assert_int_equal(dpb_missed_ns(), 0);
+    assert_int_equal(ran_over(60 * MS, 0), 60 * MS); /* it is noted */
+    const int64_t before_ns = dpb_ran_ns();
+    clock_ns += 8 * S;
+    parked_ns += 2 * S;
+    assert_int_equal(dpb_ran_ns() - before_ns, DPB_LOOK_NS);
+    assert_int_equal(dpb_missed_ns(), 6 * S - DPB_LOOK_NS);
+    dpb_ran_without(NULL);
+    assert_int_equal(ran_over(5 * MS, 0), 5 * MS);
+    char why[256];
+    assert_false(dpb_ran_backwards(why, sizeof why));
 }
 
 /* With a thread that looks, the others compute as they like. */
