@@ -13,6 +13,7 @@
 enum { DPB_STUDY_SWEEP, DPB_STUDY_TUNE, DPB_STUDY_PUBLISHED, DPB_STUDIES };
 extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
 
+enum { DPB_SWEEP_USUAL_REPEATS = 3 };
 enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 
 /* The values of the rows. Texts are @borrowed from the configuration. */
@@ -20,7 +21,8 @@ struct dpb_sweep_options {
     int64_t repeats, accuracy, retry_disturbed, seeds, machines, launch_limit_ns;
     int64_t limit_ns;        /* 0: none */
     int64_t retry_budget_ns; /* -1: not given */
-    const char *when, *over;
+    int64_t budget_ns;       /* of turns; 0: not given */
+    const char *when, *over, *turns;
     const char *launch; /* "": dpbench itself */
     int objective;      /* enum dpb_objective */
     double threshold;   /* percent */

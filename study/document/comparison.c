@@ -112,6 +112,37 @@ enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, do
                                               : DPB_OPEN;
 }
 
+/* The factor of the interval's width. Of a handful of units the correlation is not known; beyond
+ * 0.9 the series is a single wave. */
+static double widening(const double *units, size_t n, double centre)
+{
+    double of_neighbours = 0, of_all = 0;
+    for (size_t i = 0; i < n; i++) {
+        of_all += (units[i] - centre) * (units[i] - centre);
+        of_neighbours += i > 0 ? (units[i] - centre) * (units[i - 1] - centre) : 0;
+    }
+    const double r = fmin(of_all > 0 ? of_neighbours / of_all : 0, 0.9);
+    return r > 0.2 ? sqrt((1 + r) / (1 - r)) : 1;
+}
+
+void dpb_compare_blocks(const double *x, size_t n, double margin, struct dpb_comparison *comparison)
+{
+    double units[DPB_LOOK_UNITS];
+    struct dpb_estimate mean;
+    struct dpb_centre centre;
+    dpb_estimate_of(x, n, &mean);
+    const size_t n_units = dpb_look_units(x, n, mean.n, units);
+    dpb_look_at(units, n_units, true, &centre);
+    const double at = centre.estimate, wider = widening(units, n_units, at);
+    *comparison = (struct dpb_comparison){.ratio = exp(at),
+                                          .low = exp(at - wider * (at - centre.low)),
+                                          .high = exp(at + wider * (centre.high - at)),
+                                          .margin = margin,
+                                          .paired = true,
+                                          .of_blocks = true};
+    decide(wider * mean.error * sqrt((double)mean.n), mean.n, comparison);
+}
+
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity)
 {
     switch (comparison->outcome) {
@@ -119,8 +150,9 @@ void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, si
         snprintf(text, capacity, "equal within %g %%", 100 * comparison->margin);
         return;
     case DPB_UNDECIDED:
-        snprintf(text, capacity, "undecided: take %zu%s repeats", comparison->take,
-                 comparison->take >= MOST_REPEATS ? " or more" : "");
+        snprintf(text, capacity, "undecided: take %zu%s %s", comparison->take,
+                 comparison->take >= MOST_REPEATS ? " or more" : "",
+                 comparison->of_blocks ? "blocks" : "repeats");
         return;
     case DPB_FASTER:
     case DPB_SLOWER:

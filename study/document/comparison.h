@@ -6,6 +6,10 @@
  * number of repeats into account. Where there is one repeat, a circular block bootstrap over its
  * steps gives an error without other repeats: `of_steps` is true.
  *
+ * Where cells ran in turns the unit is the block, and the statistics are those of signed ranks
+ * (signed_rank.h). A change of the machine that outlasts a block makes neighbours alike: a
+ * correlation r > 0.2 of neighbouring units widens the interval by sqrt((1 + r) / (1 - r)).
+ *
  * Welch: The generalization of Student's problem when several different population variances are
  * involved. Biometrika 34, 1947. Politis, Romano: A circular block-resampling procedure for
  * stationary data. 1992.
@@ -33,7 +37,7 @@ struct dpb_comparison {
     enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: without 1, and reaches beyond the margin */
     size_t take; /* DPB_UNDECIDED: this many repeats of this spread decide on another outcome */
     size_t take_wide; /* so many decide with twice the margin */
-    bool paired, of_steps;
+    bool paired, of_steps, of_blocks; /* of_blocks: `take` is a number of blocks */
 };
 
 /* `a` and `b` are independent of each other (Welch). */
@@ -57,6 +61,9 @@ enum dpb_judged { DPB_NOT_JUDGED, DPB_PASSES, DPB_REGRESSES, DPB_OPEN };
 /* The whole interval is above 1 - threshold (passes), below it (regresses), or neither is shown. */
 enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, double threshold);
 
+/* x: n differences of the logarithms B - A of rates within blocks, in their order. */
+void dpb_compare_blocks(const double *x, size_t n, double margin,
+                        struct dpb_comparison *comparison);
 /* "faster", "equal within 5 %", "undecided: take 12 repeats". */
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);
 /* What DPB_UNDECIDED asks for, where a repeat takes so many seconds:

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "record/turns.h"
 #include "study/document/spill.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
@@ -60,11 +61,45 @@ void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_es
         estimate_run(run, estimate);
 }
 
+/* The differences B - A of the logarithms in blocks in which both had a turn; their number. Blocks
+ * of two documents, or of two setups in one, are not the same. *x is @owned; it may be NULL. */
+static size_t differences_of_blocks(const json_t *document_a, const json_t *a,
+                                    const json_t *document_b, const json_t *b, double **x)
+{
+    const bool together =
+        document_a == document_b &&
+        strcmp(dpb_json_text(a, "cell.setup", ""), dpb_json_text(b, "cell.setup", "")) == 0;
+    const json_t *blocks_a = dpb_json_at(a, "turns.block"),
+                 *blocks_b = dpb_json_at(b, "turns.block");
+    const json_t *rates_a = dpb_json_at(a, "turns.samples_per_s"),
+                 *rates_b = dpb_json_at(b, "turns.samples_per_s");
+    const size_t n_a = json_array_size(blocks_a), n_b = json_array_size(blocks_b);
+    size_t n = 0;
+    *x = together && n_a > 0 && n_b > 0 ? calloc(n_a, sizeof **x) : NULL;
+    for (size_t i = 0, k = 0; *x && i < n_a && k < n_b;) {
+        const json_int_t at_a = json_integer_value(json_array_get(blocks_a, i)),
+                         at_b = json_integer_value(json_array_get(blocks_b, k));
+        if (at_a == at_b)
+            (*x)[n++] = log(dpb_json_number(json_array_get(rates_b, k), "") /
+                            dpb_json_number(json_array_get(rates_a, i), ""));
+        i += at_a <= at_b;
+        k += at_b <= at_a;
+    }
+    return n;
+}
+
 void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
                        const json_t *b, const struct dpb_looks *looks, double margin,
                        struct dpb_comparison *comparison)
 {
-    size_t n_a, n_b, n_pairs = 0;
+    size_t n_a, n_b, n_blocks, n_pairs = 0;
+    double *of_blocks;
+    n_blocks = differences_of_blocks(document_a, a, document_b, b, &of_blocks);
+    if (n_blocks > 1)
+        dpb_compare_blocks(of_blocks, n_blocks, margin, comparison);
+    free(of_blocks);
+    if (n_blocks > 1)
+        return;
     struct dpb_estimate of_a, of_b;
     double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
     size_t n = n_a < n_b ? n_a : n_b;
@@ -97,6 +132,10 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
     enum { MARKS = sizeof marks / sizeof marks[0] };
     _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;
+    /* In turns all cells of a block have the same machine, and blocks are the repeats. */
+    const bool turns = is_row && json_is_object(json_object_get(of, "turns"));
+    if (turns && (i == DPB_DOUBT_DISTURBED || i == DPB_DOUBT_NOT_STEADY || i >= DPB_DOUBT_ONCE))
+        return NULL;
     if (i < MARKS)
         return dpb_json_true(of, is_row ? marks[i].in_row : marks[i].in_run) ? marks[i].reason
                                                                              : NULL;
@@ -208,6 +247,18 @@ double dpb_rates_repeat_s(const json_t *document)
     }
     free(began);
     return n_gaps > 0 ? sum_s / (double)n_gaps * (double)n / (repeat + 1) : NAN;
+}
+
+double dpb_rates_block_s(const json_t *document)
+{
+    double sum_s = 0, n_blocks = NAN;
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
+        dpb_each_item(dpb_json_at(run, "turns.seconds"), k, seconds)
+            sum_s += json_number_value(seconds) + (double)DPB_TURNS_REST_NS * 1e-9;
+        dpb_each_item(dpb_json_at(run, "turns.block"), k, block)
+            n_blocks = fmax(n_blocks, (double)json_integer_value(block) + 1);
+    }
+    return sum_s / n_blocks;
 }
 
 void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity)

@@ -12,8 +12,8 @@
 
 /* The mean logarithm of the repeats; for one repeat, or a run (`row` NULL), of its steps. */
 void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
-/* Two rows of one sweep, or of two that ran together, B against A: paired by repeat where both have
- * at least two in common. looks: of the repeats, or NULL. */
+/* Two rows of one sweep, or of two that ran together, B against A: paired by block of turns, or by
+ * repeat, where both have at least two in common. looks: of the repeats, or NULL. */
 void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
                        const json_t *b, const struct dpb_looks *looks, double margin,
                        struct dpb_comparison *comparison);
@@ -22,6 +22,7 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for
  * rows alone. */
 enum {
+    DPB_DOUBT_DISTURBED = 2,
     DPB_DOUBT_NOT_STEADY = 7,
     DPB_DOUBT_LEFT,
     DPB_DOUBT_WRONG,
@@ -41,6 +42,8 @@ double dpb_rates_moment(const char *text);
 /* The seconds that a repeat of the sweep takes, disturbed runs included, by the moments at which
  * its runs started. NaN: not known. */
 double dpb_rates_repeat_s(const json_t *document);
+/* The seconds of a block of turns, of all cells together; NaN: there is none. */
+double dpb_rates_block_s(const json_t *document);
 
 /* "0.990 [0.970..1.010]"; "-" where nothing was measured. */
 void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity);

@@ -38,9 +38,10 @@ static bool is_timing(const json_t *run)
     return dpb_json_is(run, "purpose", "timing");
 }
 
+/* What disturbs a run in turns disturbs those beside it, too. */
 static bool is_disturbed(const json_t *run)
 {
-    return dpb_json_true(run, "load.disturbed");
+    return dpb_json_true(run, "load.disturbed") && !json_object_get(run, "turns");
 }
 
 /* The cell of a timing run; NaN: it has none. */
@@ -308,6 +309,23 @@ static json_t *emulated_of(const json_t *run)
     return emulated ? emulated : json_null();
 }
 
+/* The rates of all turns, by block; null: the cell had none. */
+static json_t *turns_to_json(const struct cell_runs *runs)
+{
+    json_t *blocks = json_array(), *rates = json_array();
+    for (size_t i = 0; i < runs->n_ok; i++) {
+        json_array_extend(blocks, (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.block"));
+        json_array_extend(rates,
+                          (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.samples_per_s"));
+    }
+    json_t *made = json_array_size(blocks) > 0
+                       ? json_pack("{s:O, s:O}", "block", blocks, "samples_per_s", rates)
+                       : json_null();
+    json_decref(blocks);
+    json_decref(rates);
+    return made;
+}
+
 /* odd: see verdict.h. */
 static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document,
                            const json_t *odd)
@@ -373,6 +391,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     dpb_verdict_set(document, odd, row);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
+    json_object_set_new(row, "turns", turns_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
     json_object_set(row, "emulated", emulated_of(runs->any));
     json_object_set_new(row, "emulation_late", json_boolean(any_true(runs, "emulated.late", true)));

@@ -17,7 +17,7 @@ static const double mib = 1024.0 * 1024.0;
 struct needs {
     double timed_s, gate_s; /* at most, of the gates */
     uint64_t steps;
-    uint64_t most_bytes; /* of a cell */
+    uint64_t most_bytes, all_bytes; /* of a cell, and of all */
     char most_label[256];
 };
 
@@ -28,6 +28,7 @@ static void add_needs(const struct dpb_experiment *experiment, const struct dpb_
     needs->timed_s += (double)run->seconds_ns / 1e9;
     needs->gate_s += (double)run->steady_limit_ns / 1e9;
     needs->steps += (uint64_t)run->steps + (uint64_t)run->epochs * experiment->steps_per_epoch;
+    needs->all_bytes += fit->all_bytes;
     if (fit->all_bytes <= needs->most_bytes)
         return;
     needs->most_bytes = fit->all_bytes;
@@ -120,18 +121,21 @@ static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const stru
         printf(", and one a strategy for its accuracy");
     printf("; up to %.1f MiB%s%s", (double)needs->most_bytes / mib,
            needs->most_label[0] == '\0' ? "" : ", for ", needs->most_label);
+    if (sweep->turns.on)
+        printf("; side by side, in turns: %.1f MiB in all", (double)needs->all_bytes / mib);
     if (minutes > 0)
         printf("; %.1f min of timed steps", minutes);
     if (needs->steps > 0)
         printf("; %.0f steps, whose time is known once they ran", (double)needs->steps * repeats);
     if (needs->gate_s > 0)
         printf("; up to %.1f min until steps are steady", needs->gate_s * repeats / 60);
-    if (sweep->options.retry_disturbed > 0)
+    const bool retries = sweep->options.retry_disturbed > 0 && !sweep->turns.on;
+    if (retries)
         printf("; a disturbed run up to %lld times more",
                (long long)sweep->options.retry_disturbed);
-    if (sweep->options.retry_disturbed > 0 && sweep->options.retry_budget_ns < 0)
+    if (retries && sweep->options.retry_budget_ns < 0)
         printf(", for as long as all other runs take");
-    else if (sweep->options.retry_disturbed > 0)
+    else if (retries)
         printf(", for %g s in all", (double)sweep->options.retry_budget_ns * 1e-9);
     if (sweep->options.limit_ns > 0)
         printf("; no run starts after %g s", (double)sweep->options.limit_ns * 1e-9);

@@ -26,15 +26,14 @@
 struct running {
     const struct dpb_child *child;
     struct dpb_child_end *end;
-    pid_t pid;
-    int in, out, err; /* in: -1: none; err: -1: this process's own */
-    off_t bytes;      /* of `out` at the last look */
-    const struct dpb_signals *held;
+    struct dpb_child_running its;
+    off_t bytes;                         /* of `out` at the last look */
     struct dpb_deadline end_at, kill_at; /* SIGTERM and SIGKILL then */
 };
 
 /* In the child: does not return. */
-static void become(const struct running *running, pid_t parent)
+static void become(const struct dpb_child *child, const struct dpb_child_running *running,
+                   const struct dpb_signals *held, pid_t parent)
 {
     /* Those that main and the parent's wait changed: ignored ones would stay so. */
     static const int numbers[] = {SIGTSTP, SIGPIPE, SIGXFSZ};
@@ -42,23 +41,25 @@ static void become(const struct running *running, pid_t parent)
     int in = running->in >= 0 ? running->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigemptyset(&none);
     setpgid(0, 0); /* the terminal's ^C is for the parent, which passes it on once */
-    if (running->child->without)
-        unsetenv(running->child->without);
+    if (child->without)
+        unsetenv(child->without);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         signal(numbers[i], SIG_DFL);
     for (int i = 0; i < DPB_ENDING_SIGNALS; i++)
-        if (running->held->numbers[i] != 0) /* ignored ones stay so */
-            signal(running->held->numbers[i], SIG_DFL);
+        if (held->numbers[i] != 0) /* ignored ones stay so */
+            signal(held->numbers[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, running->child->input ? SIGKILL : SIGTERM);
+    prctl(PR_SET_PDEATHSIG, child->input ? SIGKILL : SIGTERM);
     if (getppid() != parent)
         _exit(127); /* it ended before the request was in place */
+    if (child->orders > 0)
+        fcntl(child->orders, F_SETFD, 0);
     dup2(in, STDIN_FILENO);
     dup2(running->out, STDOUT_FILENO);
     if (running->err >= 0)
         dup2(running->err, STDERR_FILENO);
-    execv(running->child->program, (char *const *)(uintptr_t)running->child->words);
-    dprintf(STDERR_FILENO, "%s: %s\n", running->child->program, strerror(errno));
+    execv(child->program, (char *const *)(uintptr_t)child->words);
+    dprintf(STDERR_FILENO, "%s: %s\n", child->program, strerror(errno));
     _exit(127);
 }
 
@@ -77,10 +78,10 @@ static bool has_document(struct running *running)
 {
     struct stat info;
     char last[3] = "";
-    if (fstat(running->out, &info) != 0 || info.st_size < 3 || info.st_size == running->bytes)
+    if (fstat(running->its.out, &info) != 0 || info.st_size < 3 || info.st_size == running->bytes)
         return false;
     running->bytes = info.st_size;
-    return pread(running->out, last, 3, info.st_size - 3) == 3 && memcmp(last, "\n}\n", 3) == 0;
+    return pread(running->its.out, last, 3, info.st_size - 3) == 3 && memcmp(last, "\n}\n", 3) == 0;
 }
 
 static void look_at_time(struct running *running)
@@ -93,29 +94,32 @@ static void look_at_time(struct running *running)
         running->end->late = true;
         running->end_at = dpb_deadline_in(-1);
         running->kill_at = dpb_deadline_in(KILL_NS);
-        kill(running->pid, SIGTERM);
+        kill(running->its.pid, SIGTERM);
     }
     if (dpb_deadline_passed(running->kill_at))
-        kill(-running->pid, SIGKILL);
+        kill(-running->its.pid, SIGKILL);
 }
 
 /* ^Z is for the child's job, which stops its ranks and then itself; then this process stops. */
-static void suspend(const struct running *running)
+void dpb_child_suspend(const struct dpb_child_running *const *running, size_t n)
 {
     siginfo_t changed;
-    kill(running->pid, SIGTSTP);
-    waitid(P_PID, (id_t)running->pid, &changed, WSTOPPED | WEXITED | WNOWAIT);
+    for (size_t i = 0; i < n; i++)
+        kill(running[i]->pid, SIGTSTP);
+    for (size_t i = 0; i < n; i++)
+        waitid(P_PID, (id_t)running[i]->pid, &changed, WSTOPPED | WEXITED | WNOWAIT);
     raise(SIGSTOP);
-    kill(running->pid, SIGCONT);
+    for (size_t i = 0; i < n; i++)
+        kill(running[i]->pid, SIGCONT);
 }
 
 /* Passes on the signals of this process, and ends the child when it is late. */
 static void await(struct running *running, struct dpb_signals *signals)
 {
     const struct timespec tick = {.tv_nsec = TICK_NS};
-    int status = 0;
+    const struct dpb_child_running *its = &running->its;
     siginfo_t ended = {0};
-    while (waitid(P_PID, (id_t)running->pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+    while (waitid(P_PID, (id_t)its->pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            ended.si_pid == 0) {
         const int number = sigtimedwait(&signals->held, NULL, &tick);
         if (dpb_signals_interrupts(signals, number)) {
@@ -123,23 +127,17 @@ static void await(struct running *running, struct dpb_signals *signals)
             if (running->end->signal_number != 0 && running->kill_at.at_ns == INT64_MAX)
                 running->kill_at = dpb_deadline_in(KILL_NS);
             running->end->signal_number = number;
-            kill(running->pid, running->child->lingers ? SIGTERM : number);
+            kill(running->its.pid, running->child->lingers ? SIGTERM : number);
         }
         if (number == SIGTSTP)
-            suspend(running);
+            dpb_child_suspend(&its, 1);
         look_at_time(running);
     }
-    /* Until the child is reaped, its number names its group: all that it started. */
-    if (running->end->late || running->end->signal_number != 0)
-        kill(-running->pid, SIGKILL);
-    if (waitpid(running->pid, &status, 0) == running->pid)
-        running->end->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 /* Opens the child's files; false: errno. */
-static bool open_files(struct running *running)
+static bool open_files(const char *input, struct dpb_child_running *running)
 {
-    const char *input = running->child->input;
     running->out = memfd_create("document", MFD_CLOEXEC);
     if (!input)
         running->err = memfd_create("messages", MFD_CLOEXEC);
@@ -151,7 +149,7 @@ static bool open_files(struct running *running)
                       lseek(running->in, 0, SEEK_SET) == 0);
 }
 
-static void close_files(const struct running *running)
+static void close_files(const struct dpb_child_running *running)
 {
     const int files[] = {running->in, running->out, running->err};
     for (size_t i = 0; i < 3; i++)
@@ -159,36 +157,54 @@ static void close_files(const struct running *running)
             close(files[i]);
 }
 
+dpb_status dpb_child_start(const struct dpb_child *child, const struct dpb_signals *held,
+                           struct dpb_child_running *running)
+{
+    const pid_t own = getpid();
+    *running = (struct dpb_child_running){-1, -1, -1, -1};
+    running->pid = open_files(child->input, running) ? fork() : -1;
+    if (running->pid == 0)
+        become(child, running, held, own);
+    if (running->pid > 0)
+        return DPB_OK;
+    const int error = errno;
+    close_files(running);
+    return dpb_fail(DPB_FAILED, "%s cannot be started: %s", child->program, strerror(error));
+}
+
+dpb_status dpb_child_take(struct dpb_child_running *running, struct dpb_child_end *end)
+{
+    int status = 0;
+    siginfo_t ended;
+    while (waitid(P_PID, (id_t)running->pid, &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR)
+        continue;
+    /* Until the child is reaped, its number names its group: all that it started. */
+    if (end->late || end->signal_number != 0)
+        kill(-running->pid, SIGKILL);
+    if (waitpid(running->pid, &status, 0) == running->pid)
+        end->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    end->out = take_text(running->out, &end->out_bytes);
+    end->err = take_text(running->err, &end->err_bytes);
+    close_files(running);
+    return dpb_allocated(end->out && end->err);
+}
+
 dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *end)
 {
-    struct running running = {.child = child,
-                              .end = end,
-                              .in = -1,
-                              .out = -1,
-                              .err = -1,
-                              .end_at = dpb_deadline_in(-1),
-                              .kill_at = dpb_deadline_in(-1)};
-    const pid_t own = getpid();
+    struct running running = {
+        .child = child, .end = end, .end_at = dpb_deadline_in(-1), .kill_at = dpb_deadline_in(-1)};
     struct dpb_signals signals;
     *end = (struct dpb_child_end){.code = 127};
     dpb_signals_hold(&signals, SIGCHLD, child->input ? SIGTSTP : 0);
-    running.held = &signals;
-    running.pid = open_files(&running) ? fork() : -1;
-    if (running.pid == 0)
-        become(&running, own);
-    if (running.pid > 0) {
+    dpb_status status = dpb_child_start(child, &signals, &running.its);
+    if (status == DPB_OK) {
         if (child->limit_ns > 0)
             running.end_at = dpb_deadline_in(child->limit_ns);
         await(&running, &signals);
-        end->out = take_text(running.out, &end->out_bytes);
-        end->err = take_text(running.err, &end->err_bytes);
+        status = dpb_child_take(&running.its, end);
     }
-    const int error = errno;
     dpb_signals_release(&signals);
-    close_files(&running);
-    if (running.pid < 0)
-        return dpb_fail(DPB_FAILED, "%s cannot be started: %s", child->program, strerror(error));
-    return dpb_allocated(end->out && end->err);
+    return status;
 }
 
 void dpb_child_release(struct dpb_child_end *end)

@@ -114,6 +114,8 @@ static char *make_request(const struct dpb_cells *cells, const struct dpb_config
         json_object_set_new(request, "n_ended", json_integer((json_int_t)place->n_ended));
         json_object_set_new(request, "n_left", json_integer((json_int_t)place->n_left));
         json_object_set_new(request, "warned", dpb_warned_to_json());
+        if (place->orders > 0)
+            json_object_set_new(request, "orders", json_integer(place->orders));
     }
     char *text = json_dumps(request, JSON_COMPACT);
     json_decref(request);
@@ -273,36 +275,53 @@ static void take_end(const struct dpb_cells *cells, const char *program,
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static dpb_status run(const struct dpb_cells *cells, char **words, const char *request,
-                      struct dpb_child_end *end)
+static dpb_status describe(const struct dpb_cells *cells, struct dpb_cell_run *run, int orders,
+                           struct dpb_child *child)
 {
-    char path[PATH_MAX];
     DPB_TRY(check_program(cells));
-    if (!find_program(words[0], path))
-        return dpb_fail(DPB_FAILED, "there is no program '%s' any more", words[0]);
-    const struct dpb_child child = {.program = path,
-                                    .words = (const char *const *)words,
-                                    .input = is_launched(cells) ? NULL : request,
-                                    .limit_ns = cells->sweep->options.launch_limit_ns,
-                                    .lingers = is_launched(cells)};
-    return dpb_child_run(&child, end);
+    if (!find_program(run->words[0], run->path))
+        return dpb_fail(DPB_FAILED, "there is no program '%s' any more", run->words[0]);
+    *child = (struct dpb_child){.program = run->path,
+                                .words = (const char *const *)run->words,
+                                .input = is_launched(cells) ? NULL : run->request,
+                                .limit_ns = cells->sweep->options.launch_limit_ns,
+                                .orders = orders,
+                                .lingers = is_launched(cells)};
+    return DPB_OK;
+}
+
+dpb_status dpb_cell_start(const struct dpb_cells *cells, const struct dpb_config *config,
+                          const struct dpb_live_place *place, const struct dpb_signals *held,
+                          struct dpb_cell_run *run)
+{
+    struct dpb_child child;
+    *run = (struct dpb_cell_run){.request = make_request(cells, config, place)};
+    dpb_status status = dpb_allocated(run->request);
+    DPB_THEN(status, make_words(cells, config, run->request, &run->words, &run->n_words));
+    DPB_THEN(status, describe(cells, run, place->orders, &child));
+    if (status == DPB_OK)
+        status =
+            held ? dpb_child_start(&child, held, &run->running) : dpb_child_run(&child, &run->end);
+    return status;
+}
+
+void dpb_cell_end(const struct dpb_cells *cells, struct dpb_cell_run *run, dpb_status status,
+                  struct dpb_execution *execution)
+{
+    *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+    if (status == DPB_OK)
+        take_end(cells, run->words[0], &run->end, execution);
+    if (execution->status == DPB_OK && run->end.signal_number != 0)
+        raise(run->end.signal_number); /* it came after the result: the sweep ends, too */
+    dpb_child_release(&run->end);
+    dpb_sweep_list_destroy(run->words, run->n_words);
+    free(run->request);
 }
 
 void dpb_cell_execute(const struct dpb_cells *cells, const struct dpb_config *config,
                       const struct dpb_live_place *place, struct dpb_execution *execution)
 {
-    char **words = NULL, *request = make_request(cells, config, place);
-    size_t n_words = 0;
-    struct dpb_child_end end = {0};
-    dpb_status status = dpb_allocated(request);
-    DPB_THEN(status, make_words(cells, config, request, &words, &n_words));
-    DPB_THEN(status, run(cells, words, request, &end));
-    *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
-    if (status == DPB_OK)
-        take_end(cells, words[0], &end, execution);
-    if (execution->status == DPB_OK && end.signal_number != 0)
-        raise(end.signal_number); /* it came after the result: the sweep ends, too */
-    dpb_child_release(&end);
-    dpb_sweep_list_destroy(words, n_words);
-    free(request);
+    struct dpb_cell_run run;
+    const dpb_status status = dpb_cell_start(cells, config, place, NULL, &run);
+    dpb_cell_end(cells, &run, status, execution);
 }

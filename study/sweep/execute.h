@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
+#include "study/sweep/child.h"
 #include "study/sweep/sweep_cells.h"
 
 struct dpb_cells {
@@ -25,6 +26,21 @@ dpb_status dpb_cells_open(const struct dpb_sweep *sweep, struct dpb_cells *cells
  * dpb_first_error says why. */
 void dpb_cell_execute(const struct dpb_cells *cells, const struct dpb_config *config,
                       const struct dpb_live_place *place, struct dpb_execution *execution);
+/* A cell that runs beside others. */
+struct dpb_cell_run {
+    struct dpb_child_running running;
+    struct dpb_child_end end; /* of dpb_child_take */
+    char **words, *request, path[PATH_MAX];
+    size_t n_words;
+};
+
+/* Starts a cell; `held` NULL: and runs it to its end. dpb_cell_end follows, after a failure too. */
+dpb_status dpb_cell_start(const struct dpb_cells *cells, const struct dpb_config *config,
+                          const struct dpb_live_place *place, const struct dpb_signals *held,
+                          struct dpb_cell_run *run);
+/* The result of a cell that has ended, or was not started (`status`). Releases the run. */
+void dpb_cell_end(const struct dpb_cells *cells, struct dpb_cell_run *run, dpb_status status,
+                  struct dpb_execution *execution);
 /* "; by mpirun -np 4", for people; nothing without sweep.launch. */
 void dpb_cell_launch_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
                            FILE *out);

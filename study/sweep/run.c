@@ -25,6 +25,7 @@
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
 #include "study/sweep/tune.h"
+#include "study/sweep/turns.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
 
@@ -44,6 +45,7 @@ struct plan {
     size_t built;       /* the network that was built last, and whose data were opened */
     char refusal[1024]; /* of the first cell that was refused */
     dpb_status refused;
+    struct dpb_turns_needs needs; /* with sweep.turns */
 };
 
 /* Opens data and builds the network if they differ from the last cell's, to find a missing file
@@ -102,6 +104,22 @@ static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
     if (status != DPB_OK)
         dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
     return status;
+}
+
+/* Cells that cannot run in turns run one after another, as often as without them. */
+static dpb_status plan_turns(const struct dpb_config *config, struct dpb_sweep *sweep,
+                             struct plan *plan)
+{
+    dpb_status status = sweep->turns.on ? dpb_turns_needs(sweep, &plan->needs) : DPB_OK;
+    if (status != DPB_UNSUPPORTED)
+        return status;
+    sweep->turns.on = false;
+    if (!dpb_config_get(config, "sweep", "repeats") && sweep->replicates.n_values == 0)
+        sweep->options.repeats = DPB_SWEEP_USUAL_REPEATS;
+    dpb_warn("no_turns", "sweep.turns: %s; the cells run one after another, %lld times",
+             dpb_first_error(NULL), (long long)sweep->options.repeats);
+    dpb_first_error_clear();
+    return DPB_OK;
 }
 
 /* The jobs to come: a list, or, in a search, the jobs that follow from the runs so far. */
@@ -385,8 +403,102 @@ static void end_search(struct record *record, struct outcome *outcome)
     outcome->code = dpb_exit_code_first(outcome->code, dpb_status_exit_code(outcome->status));
 }
 
+/* For the end of a cell that ran side by side with others. */
+struct side_by_side {
+    const struct dpb_sweep *sweep;
+    struct queue *queue;
+    struct record *record;
+    struct outcome *outcome;
+};
+
+static void cell_ended(void *context, const struct dpb_sweep_job *job,
+                       struct dpb_execution *execution)
+{
+    const struct side_by_side *sides = context;
+    struct dpb_config *config = NULL;
+    char label[256];
+    if (!execution->result && dpb_sweep_config(sides->sweep, job, &config) == DPB_OK)
+        execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
+    dpb_config_destroy(config);
+    if (!execution->result) {
+        *sides->outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_NO_MEMORY)};
+        return;
+    }
+    sides->queue->next += sides->queue->next < sides->queue->n;
+    dpb_sweep_label(sides->sweep, job, label, sizeof label);
+    report_job(sides->queue, label, execution);
+    dpb_sweep_add(sides->sweep, job, execution->result, sides->record->document);
+    keep_run(sides->record);
+    note_end(sides->sweep, execution, sides->outcome);
+}
+
+/* The seconds of turns for a group: of sweep.budget as many as it has starts of all; else
+ * run.seconds of each cell. */
+static double group_budget_s(const struct dpb_sweep *sweep, const struct plan *plan,
+                             const struct dpb_turns_group *group, size_t n_starts)
+{
+    double seconds = 0;
+    if (sweep->options.budget_ns > 0)
+        return (double)sweep->options.budget_ns * 1e-9 * (double)group->n / (double)n_starts;
+    for (size_t i = 0; i < group->n; i++) {
+        const double own = plan->needs.seconds[group->jobs[i].cell];
+        seconds += own > 0 ? own : INFINITY;
+    }
+    return seconds;
+}
+
+/* The number of the first block behind those of earlier runs, which --resume keeps. */
+static int64_t next_block(const json_t *document)
+{
+    double next = 0;
+    dpb_each_item(json_object_get(document, "runs"), i, run)
+        dpb_each_item(dpb_json_at(run, "turns.block"), k, block)
+            next = fmax(next, dpb_json_number(block, "") + 1);
+    return (int64_t)next;
+}
+
+static int by_cell(const void *a, const void *b)
+{
+    const struct dpb_sweep_job *x = a, *y = b;
+    const int of_repeats = (x->repeat > y->repeat) - (x->repeat < y->repeat);
+    return of_repeats != 0 ? of_repeats : (x->cell > y->cell) - (x->cell < y->cell);
+}
+
+/* All timing jobs, each repeat's in groups. */
+static void run_side_by_side(const struct dpb_cells *cells, const struct plan *plan,
+                             struct queue *queue, struct record *record, struct outcome *outcome)
+{
+    const struct dpb_sweep *sweep = cells->sweep;
+    struct side_by_side sides = {sweep, queue, record, outcome};
+    size_t n_jobs = 0;
+    while (n_jobs < queue->n && !queue->jobs[n_jobs].accuracy)
+        n_jobs++;
+    struct dpb_turns_group group = {
+        .cells = cells,
+        .jobs = calloc(n_jobs + 1, sizeof *group.jobs),
+        .before = dpb_deadline_in(sweep->options.limit_ns > 0
+                                      ? sweep->options.limit_ns - (int64_t)(elapsed_s(queue) * 1e9)
+                                      : -1),
+        .seed = plan->seed,
+        .block = next_block(record->document),
+        .ended = cell_ended,
+        .context = &sides};
+    qsort(queue->jobs, n_jobs, sizeof *queue->jobs, by_cell);
+    for (size_t at = 0, n = 0; group.jobs && at < n_jobs && outcome->status != DPB_INTERRUPTED;) {
+        for (n = at; n < n_jobs && queue->jobs[n].repeat == queue->jobs[at].repeat;)
+            n++;
+        at += dpb_turns_group_fill(&plan->needs, queue->jobs + at, n - at, &group);
+        group.budget_s = group_budget_s(sweep, plan, &group, n_jobs);
+        if (dpb_turns_run(&group) != DPB_OK)
+            *outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_FAILED)};
+    }
+    queue->next = n_jobs;
+    free(group.jobs);
+}
+
 /* Runs all jobs into the document; returns the exit code. */
-static int run_jobs(const struct dpb_cells *cells, struct queue *queue, struct record *record)
+static int run_jobs(const struct dpb_cells *cells, const struct plan *plan, struct queue *queue,
+                    struct record *record)
 {
     const struct dpb_sweep *sweep = cells->sweep;
     struct outcome outcome = {DPB_OK, 0};
@@ -396,6 +508,8 @@ static int run_jobs(const struct dpb_cells *cells, struct queue *queue, struct r
     signal_between_jobs = 0;
     dpb_signals_handle(note_signal, old);
     dpb_warnings_once(true);
+    if (sweep->turns.on)
+        run_side_by_side(cells, plan, queue, record, &outcome);
     while (next_job(sweep, queue, record, &shown, &job, &outcome))
         run_until_done(cells, &job, queue, record, &outcome);
     dpb_warnings_once(false);
@@ -466,15 +580,17 @@ int dpb_sweep_run(const struct dpb_arguments *arguments)
     DPB_THEN(status, dpb_cells_open(sweep, &cells));
     dpb_arguments_files(arguments, plan.files);
     DPB_THEN(status, check_cells(sweep, &plan));
+    DPB_THEN(status, plan_turns(arguments->config, sweep, &plan));
     DPB_THEN(status, dpb_result_probe(arguments->output, plan.results));
     DPB_THEN(status, begin(sweep, arguments, &plan, &queue, &record));
     int code = dpb_status_exit_code(status);
     if (status == DPB_OK) {
-        code = run_jobs(&cells, &queue, &record);
+        code = run_jobs(&cells, &plan, &queue, &record);
         code = dpb_exit_code_first(code, deliver(arguments, &plan, &record));
     }
     json_decref(record.document);
     free(queue.jobs);
+    dpb_turns_needs_release(&plan.needs);
     free(plan.results);
     free(plan.name);
     dpb_sweep_destroy(sweep);

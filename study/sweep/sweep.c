@@ -181,6 +181,8 @@ static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep 
 {
     const char *section = sweep->study->name;
     const struct dpb_setting *repeats = dpb_config_get(config, section, "repeats");
+    if (sweep->turns.on && !repeats)
+        sweep->options.repeats = 1;
     const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
     if (sweep->options.seeds > 0) {
         DPB_TRY(create_seeds(config, sweep));
@@ -204,6 +206,28 @@ static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep 
             sweep->replicates.section, sweep->replicates.key, (long long)n, n == 1 ? "" : "s",
             section);
     return DPB_OK;
+}
+
+/* sweep.turns: yes, no, a time, or "30 steps". */
+static dpb_status read_turns(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const char *text = sweep->options.turns;
+    const size_t digits = strspn(text, "0123456789");
+    sweep->turns.on = true;
+    if (digits > 0 && strcmp(text + digits + strspn(text + digits, " "), "steps") == 0) {
+        sweep->turns.steps = strtoll(text, NULL, 10);
+        return sweep->turns.steps > 0
+                   ? DPB_OK
+                   : dpb_config_fail(config, DPB_USAGE, "sweep", "turns", "a turn has no steps");
+    }
+    if (dpb_parse_bool(text, &sweep->turns.on))
+        return DPB_OK;
+    if (dpb_parse_time(text, NULL, &sweep->turns.ns) && sweep->turns.ns >= 50000000)
+        return DPB_OK;
+    return dpb_config_fail(config, DPB_USAGE, "sweep", "turns",
+                           "sweep.turns = '%s': give yes, no, a turn's time of 50 ms or more, as "
+                           "0.5 s, or its steps, as 30 steps",
+                           text);
 }
 
 /* Keeps the cells for which sweep.when holds. */
@@ -296,6 +320,8 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
         sweep->options.retry_budget_ns = -1;
     DPB_TRY(dpb_sweep_launch_check(config, sweep));
     DPB_TRY(create_axes(config, sweep));
+    if (!sweep->tunes)
+        DPB_TRY(read_turns(config, sweep));
     DPB_TRY(set_repeats(config, sweep));
     if (sweep->tunes)
         DPB_TRY(check_search(config, sweep));

@@ -12,6 +12,8 @@
  *     retry_disturbed = 3               how often a disturbed run is repeated at once
  *     retry_budget = 60                 seconds of all these repeats; else what other runs take
  *     limit_s = 75                      no run starts later
+ *     turns = yes                       all cells side by side, a short time each (turns.h)
+ *     budget = 40                       seconds of all turns; else run.seconds a cell
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *     launch = mpirun -np {ranks}       what starts a cell (launch_line.h); empty: dpbench itself
  *

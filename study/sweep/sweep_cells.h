@@ -32,8 +32,12 @@ struct dpb_sweep {
     struct dpb_sweep_options options; /* `when` and `over` while the sweep is made */
     const struct dpb_settings_section *study; /* @borrowed */
     bool tunes;                               /* the study is [tune] */
-    const char *launch_origin;                /* @borrowed from the configuration */
-    json_t *published; /* @owned: of the document (published.h); NULL: none */
+    struct {
+        bool on;
+        int64_t ns, steps; /* of a turn; 0: not given */
+    } turns;
+    const char *launch_origin; /* @borrowed from the configuration */
+    json_t *published;         /* @owned: of the document (published.h); NULL: none */
 };
 
 /* The axis SECTION.KEY; NULL: none. */

@@ -90,7 +90,8 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
             dpb_json_number(run, "repeat") != (double)job->repeat ||
             !dpb_json_is(run, "purpose", purpose_of(job)))
             continue;
-        const bool disturbed = dpb_json_true(run, "load.disturbed");
+        const bool disturbed =
+            dpb_json_true(run, "load.disturbed") && !json_object_get(run, "turns");
         clean |= job->accuracy || !disturbed || dpb_json_true(run, "stays_disturbed");
         n_disturbed += disturbed;
     }

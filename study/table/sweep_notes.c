@@ -172,7 +172,8 @@ static enum dpb_shown add_ratio(struct dpb_text *note, const struct notes *notes
     dpb_rates_compare(notes->document, a, notes->document, b, NULL, DPB_MARGIN, &c);
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, verdict, sizeof verdict);
-    dpb_comparison_effort(&c, notes->repeat_s, effort, sizeof effort);
+    dpb_comparison_effort(&c, c.of_blocks ? dpb_rates_block_s(notes->document) : notes->repeat_s,
+                          effort, sizeof effort);
     dpb_text_add(note, "%s %s%s", ratio, verdict, effort);
     add_published(note, notes->document, a, b);
     add_unlearned(note, a, b);
@@ -467,10 +468,11 @@ static void note_columns(const struct notes *notes)
 {
     const json_t *document = notes->document;
     const char *place = has_mark(notes->table, DPB_SWEEP_WORKERS, 'x') ? "place" : "worker";
-    bool repeated = false, single = false;
+    bool repeated = false, single = false, turns = false;
     size_t n = 1, planned;
     for (size_t i = 0; i < notes->table->n; i++) {
         struct dpb_estimate estimate;
+        turns |= json_is_object(json_object_get(notes->table->lines[i].row, "turns"));
         if (!notes->table->lines[i].failed)
             n = dpb_sweep_measured(notes->table->lines[i].row, &planned);
         dpb_rates_estimate(document, notes->table->lines[i].row, &estimate);
@@ -489,7 +491,9 @@ static void note_columns(const struct notes *notes)
             !repeated ? "run's mean, by its steps"
             : single  ? "mean of the repeats (of one: by its steps)"
                       : "mean of the repeats");
-    if (repeated)
+    if (turns)
+        fputs("; a / b: of the ratios within blocks of turns", notes->out);
+    else if (repeated)
         fputs("; a / b: ratio of these means, not of the medians", notes->out);
     note_speedup(notes, place);
     fputs(".\n", notes->out);

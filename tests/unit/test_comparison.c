@@ -8,6 +8,7 @@
 #include "dpbench/random.h"
 #include "lib/test.h"
 #include "study/document/comparison.h"
+#include "study/document/signed_rank.h"
 #include "stats_oracle.h"
 
 enum { N_CASES = sizeof oracle_cases / sizeof *oracle_cases, MOST = 64, STUDIES = 1000 };
@@ -241,6 +242,62 @@ TEST(the_repeats_named_are_enough)
     assert_true(undecided > STUDIES / 4);
     assert_true(decided >= undecided * 9 / 10);
     assert_true(found >= undecided * 9 / 10);
+}
+
+/* Blocks: the interval of signed ranks; alike neighbours widen it, unlike ones do not narrow it. */
+TEST(neighbours_that_are_alike_widen_the_interval)
+{
+    static const struct {
+        int wave; /* blocks of one sign */
+        double wider;
+    } rows[] = {{1, 1}, {5, 1.9149}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double x[31] = {[30] = NAN}; /* one of them had no turn there */
+        struct dpb_centre centre;
+        struct dpb_comparison c;
+        for (int k = 0; k < 30; k++)
+            x[k] = 0.01 + (k / rows[i].wave % 2 == 0 ? 0.02 : -0.02);
+        dpb_look_at(x, 30, true, &centre);
+        dpb_compare_blocks(x, 31, 0.05, &c);
+        assert_close(c.ratio, exp(centre.estimate), 1e-12);
+        assert_close(log(c.ratio / c.low), rows[i].wider * (centre.estimate - centre.low), 1e-3);
+        assert_close(log(c.high / c.ratio), rows[i].wider * (centre.high - centre.estimate), 1e-3);
+        assert_true(c.paired && c.of_blocks && c.outcome == DPB_EQUAL);
+        for (int k = 0; k < 30; k++)
+            x[k] = 0.1 * (k * 7 % 30 - 14.5) / 30;
+        dpb_compare_blocks(x, 31, 0.005, &c);
+        assert_true(c.outcome == DPB_UNDECIDED && c.take > 30);
+    }
+    struct dpb_comparison none;
+    dpb_compare_blocks((double[]){NAN, NAN}, 2, 0.05, &none);
+    assert_int_equal(none.outcome, DPB_NOT_MEASURED);
+}
+
+/* Of 100 intervals at least 90 have the truth, also where what disturbs one cell alone outlasts a
+ * block: `memory` is its correlation from block to block. */
+TEST(intervals_of_blocks_have_the_truth)
+{
+    static const struct {
+        const struct noise *noise;
+        double memory;
+    } rows[] = {{&machine, 0}, {&white, 0}, {&machine, 0.5}};
+    enum { BLOCKS = 40, EACH = 400 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int has = 0;
+        for (uint32_t study = 0; study < EACH; study++) {
+            double a[MOST], b[MOST], alone = 0;
+            struct dpb_comparison c;
+            make_study(rows[i].noise, study, BLOCKS, 0.03, a, b);
+            for (uint32_t k = 0; k < BLOCKS; k++) {
+                alone = rows[i].memory * (alone + 0.05 * normal(study, k, 3));
+                b[k] += alone - a[k];
+            }
+            dpb_compare_blocks(b, BLOCKS, DPB_MARGIN, &c);
+            has += log(c.low) <= 0.03 && log(c.high) >= 0.03;
+        }
+        if (has < EACH * 9 / 10)
+            fail_msg("row %zu: %d of %d", i, has, (int)EACH);
+    }
 }
 
 TEST_MAIN(NULL, NULL)

@@ -105,6 +105,35 @@ TEST(what_is_left_counts_the_repeats_of_disturbed_runs)
     assert_int_equal(dpb_sweep_budget_left(0, 20, 5), 0);
 }
 
+TEST(turns_have_a_time_or_steps)
+{
+    static const struct {
+        const char *setting;
+        int64_t ns, steps, repeats;
+        bool on;
+    } rows[] = {{"sweep.turns=yes", 0, 0, 1, true},
+                {"sweep.turns=no", 0, 0, 3, false},
+                {"sweep.turns=0.5 s", 500000000, 0, 1, true},
+                {"sweep.turns=30 steps", 0, 30, 1, true}};
+    static const char *const wrong[] = {"sweep.turns=5", "sweep.turns=0 steps", "sweep.turns=1 ms",
+                                        "sweep.turns=maybe"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_sweep *sweep =
+            sweep_of(configure((const char *[]){"sweep.comm.name=shm", rows[i].setting, NULL}));
+        assert_int_equal(sweep->turns.on, rows[i].on);
+        assert_int_equal(sweep->turns.ns, rows[i].ns);
+        assert_int_equal(sweep->turns.steps, rows[i].steps);
+        assert_int_equal(sweep->options.repeats, rows[i].repeats);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct dpb_sweep *sweep;
+        assert_int_equal(
+            dpb_sweep_create(configure((const char *[]){"sweep.comm.name=shm", wrong[i], NULL}),
+                             &sweep),
+            DPB_USAGE);
+    }
+}
+
 TEST(lists_have_quotes_and_ranges)
 {
     static const struct {

@@ -5,6 +5,7 @@
 #include "lib/documented.h"
 #include "study/table/forms.h"
 #include "sweep_study.h"
+#include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/spill.h"
 #include "study/sweep/sweep_runs.h"
@@ -725,6 +726,37 @@ TEST(no_document_imitates_a_spilled_part)
     assert_int_equal(dpb_run_size(run, "loss"), 0);
     assert_true(json_equal(own_json(dpb_run_whole(run)), run));
     expect_dumped(run, own_json(json_deep_copy(run)));
+}
+
+/* A block counts where both had a turn in it; of rows that ran apart, there is none. */
+TEST(rows_are_compared_within_blocks)
+{
+    json_t *a =
+        own_json(json_pack("{s:{s:[iiiii], s:[ffffn]}, s:[f]}", "turns", "block", 0, 1, 2, 4, 5,
+                           "samples_per_s", 100.0, 200.0, 50.0, 800.0, "rates", 500.0));
+    json_t *b =
+        own_json(json_pack("{s:{s:[iiiii], s:[fffff]}, s:[f]}", "turns", "block", 1, 2, 3, 4, 5,
+                           "samples_per_s", 220.0, 55.0, 1e9, 880.0, 7.0, "rates", 700.0));
+    json_t *document = own_json(json_object()), *other = own_json(json_object());
+    struct dpb_comparison c;
+    dpb_rates_compare(document, a, document, b, NULL, 0.05, &c);
+    assert_true(c.of_blocks && c.paired);
+    assert_near(c.ratio, 1.1);
+    dpb_rates_compare(document, a, other, b, NULL, 0.05, &c);
+    assert_true(!c.of_blocks);
+    assert_near(c.ratio, 1.4);
+    json_object_set_new(a, "cell", json_pack("{s:s}", "setup", "one"));
+    json_object_set_new(b, "cell", json_pack("{s:s}", "setup", "another"));
+    dpb_rates_compare(document, a, document, b, NULL, 0.05, &c);
+    assert_true(!c.of_blocks);
+    /* What disturbs a turn disturbs those beside it. */
+    json_object_update_new(
+        a, json_pack("{s:i, s:i, s:b}", "failed_runs", 0, "runs", 1, "disturbed", 1));
+    for (size_t i = 0; i < DPB_DOUBTS; i++)
+        assert_null(dpb_rates_doubt(a, i));
+    json_object_set_new(a, "turns", json_null());
+    assert_non_null(dpb_rates_doubt(a, DPB_DOUBT_DISTURBED));
+    assert_non_null(dpb_rates_doubt(a, DPB_DOUBT_ONCE));
 }
 
 TEST_MAIN(NULL, NULL)
