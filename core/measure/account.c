@@ -38,6 +38,7 @@ static struct {
     bool running;
     int64_t stopped_ns;        /* end of the last step before a pause; 0: none */
     int64_t missed_ns;         /* dpb_missed_ns when the step began */
+    int64_t parked_ns;         /* likewise, of the board's turns */
     int64_t marked_ns;         /* end of the last part */
     int64_t exposed_ns;        /* since then */
     int64_t exposed_before_ns; /* of the step, until then */
@@ -199,6 +200,19 @@ static int64_t take_series(struct dpb_record *record)
     return exposed_ns;
 }
 
+static int64_t load_parked(void)
+{
+    return dpb_world.board
+               ? __atomic_load_n(&dpb_board_turns(dpb_world.board)->parked_ns, __ATOMIC_ACQUIRE)
+               : 0;
+}
+
+/* Whether the step was parked (launch/turns.h): a duration within it may be of any length. */
+static bool is_cut(void)
+{
+    return load_parked() != account.parked_ns;
+}
+
 static int64_t undilated(int64_t ns)
 {
     const double dilation = account.journal->dilation;
@@ -245,7 +259,8 @@ static void keep(const struct dpb_record *record)
 static void keep_coding(void)
 {
     struct dpb_journal *journal = account.journal;
-    if (journal->n_records >= journal->capacity || journal->n_records < journal->timed_from)
+    if (journal->n_records >= journal->capacity || journal->n_records < journal->timed_from ||
+        is_cut())
         return;
     dpb_coding_add(&journal->coding, &account.coding);
     journal->coded_steps++;
@@ -356,6 +371,7 @@ void dpb_account_begin(double learning_rate)
     memset(&account.record, 0, sizeof account.record);
     memset(&account.coding, 0, sizeof account.coding);
     account.record.begin_ns = now;
+    account.parked_ns = load_parked();
     account.record.paused_ns = paused_ns;
     account.record.learning_rate = learning_rate;
     account.marked_ns = now;
@@ -383,7 +399,7 @@ void dpb_account_mark(dpb_part part)
 void dpb_account_ready(uint64_t elements)
 {
     struct dpb_journal *journal = account.journal;
-    if (!account.running || journal->timed_from == UINT64_MAX)
+    if (!account.running || journal->timed_from == UINT64_MAX || is_cut())
         return;
     uint64_t i = account.next_ready;
     if (i > 0 && journal->ready[i - 1].elements == elements)

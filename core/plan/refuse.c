@@ -453,6 +453,7 @@ dpb_status dpb_refuse_turns(const struct dpb_experiment *experiment)
         : experiment->n_machines > 1 ? "it is on several machines"
         : dpb_party_is_here(&rank)   ? "mpirun, srun or torchrun starts its processes"
         : run->restart > 0           ? "run.restart would start it again between two turns"
+        : run->profile               ? "run.profile would time ops that stand"
         : run->monitor_ns > 0        ? "run.monitor would count what others do while it stands"
         : given(experiment, "run", "delay") ? "run.delay sleeps, and its time passes meanwhile"
                                             : NULL;

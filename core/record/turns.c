@@ -131,7 +131,8 @@ void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
             const double done = steps_within(dpb_board_journal(board, w, NULL),
                                              turn->go_ns - parked_ns + DPB_TURNS_REST_NS,
                                              turn->to_ns - parked_ns, &k[w], &seconds);
-            rate += samples * done / seconds; /* NaN: it made no step there */
+            if (seconds > 0 || !dpb_board_lost(board, w))
+                rate += samples * done / seconds; /* NaN: it made no step there */
             steps += done / n_workers;
             longest_s = fmax(longest_s, seconds);
         }

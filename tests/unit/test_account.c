@@ -411,6 +411,34 @@ TEST_WITH(test_ready, open_account, close_account)
     }
 }
 
+/* What a park cuts may take any time: what follows in its step is no account of the device. */
+TEST_WITH(test_parked_steps_are_left_out, open_account, close_account)
+{
+    const struct dpb_coding coding = {.encode_ns = 5, .elements = 1};
+    assert_int_equal(dpb_board_create(1, 0, &dpb_world.board), DPB_OK);
+    journal->timed_from = 0;
+    for (int step = 0; step < 3; step++) {
+        dpb_account_begin(0.1);
+        clock_ns += 50;
+        dpb_account_ready(100);
+        if (step == 1) {
+            clock_ns += 1000000;
+            dpb_board_turns(dpb_world.board)->parked_ns += 1000000;
+        }
+        clock_ns += 50;
+        dpb_account_ready(200);
+        dpb_account_coding(&coding);
+        dpb_account_end();
+    }
+    assert_int_equal(journal->ready[0].steps, 3);
+    assert_int_equal(journal->ready[1].steps, 2);
+    assert_int_equal(journal->ready[1].sum_ns, 2 * 100);
+    assert_int_equal(journal->coded_steps, 2);
+    assert_int_equal(journal->coding.encode_ns, 2 * 5);
+    dpb_board_destroy(dpb_world.board);
+    dpb_world.board = NULL;
+}
+
 /* Of steps that are timed and have a record: neither those of the warm-up, nor the one that is not
  * over, nor those behind a full journal. */
 TEST_WITH(test_coding, open_account, close_account)
