@@ -36,7 +36,7 @@ struct dpb_comparison {
     double margin; /* DPB_EQUAL: the whole interval is within 1 / (1 + margin) .. 1 + margin */
     enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: without 1, and reaches beyond the margin */
     size_t take; /* DPB_UNDECIDED: this many repeats of this spread decide on another outcome */
-    size_t take_wide; /* so many decide with twice the margin */
+    size_t take_wide;                 /* so many decide with twice the margin */
     bool paired, of_steps, of_blocks; /* of_blocks: `take` is a number of blocks */
 };
 

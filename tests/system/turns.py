@@ -242,7 +242,8 @@ class Sweeps(unittest.TestCase):
         self.assertIn("killed by signal 9", document["runs"][0]["error"])
 
     def test_repeats_instead(self):
-        ended = dpbench("-c", "base.ini", "run.monitor=0.1", "run.seconds=0.1", "sweep.repeats=1", "--output", "repeats.json")
+        ended = dpbench("-c", "base.ini", "run.monitor=0.1", "run.seconds=0.1", "sweep.repeats=1", "--output",
+                        "repeats.json")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIn("sweep.turns: this job cannot run in turns: run.monitor", ended.stderr)
         self.assertEqual([row["turns"] for row in load("repeats.json")["rows"]], [None, None])
