@@ -183,6 +183,7 @@ static void note_usage(struct dpb_trainer *trainer, int64_t opened_ns)
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         trainer->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
     note_arenas(&trainer->exchange, trainer->journal);
+    trainer->journal->n_tcp = dpb_tcp_count(trainer->journal->tcp);
     if (dpb_world.role == DPB_SERVER && dpb_experiment_emulates(trainer->experiment)) {
         trainer->journal->run_delay_ns = dpb_usage_run_delay_ns();
         trainer->journal->run_delay_of_ns = dpb_now_ns() - opened_ns;

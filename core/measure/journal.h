@@ -15,6 +15,7 @@
 #include "dpbench/host.h"
 #include "machine/gpu.h"
 #include "machine/load.h"
+#include "machine/tcp.h"
 
 enum {
     DPB_JOURNAL_EVALS = 4096,
@@ -125,6 +126,8 @@ struct dpb_journal {
      * latest of each step, added up. */
     int64_t run_delay_ns, run_delay_of_ns, late_ns;
     int64_t start_ns; /* opening, proving and loading: until the first step */
+    uint32_t n_tcp;
+    struct dpb_tcp_peer tcp[DPB_TCP_TABLE]; /* connections of the rank's process, at the end */
     uint64_t n_evals;
     uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
     struct dpb_eval evals[DPB_JOURNAL_EVALS];

@@ -60,6 +60,24 @@ static json_t *memory_to_json(const struct dpb_journal *journal)
                      "scratch_bytes", (json_int_t)journal->scratch_bytes);
 }
 
+static json_t *tcp_to_json(const struct dpb_journal *journal)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < journal->n_tcp && i < DPB_TCP_TABLE; i++) {
+        const struct dpb_tcp_peer *peer = &journal->tcp[i];
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}",            //
+                                        "peer", peer->address,                            //
+                                        "connections", (json_int_t)peer->connections,     //
+                                        "congested", (json_int_t)peer->congested,         //
+                                        "segments", (json_int_t)peer->segments,           //
+                                        "retransmitted", (json_int_t)peer->retransmitted, //
+                                        "rtt_us", (json_int_t)peer->rtt_us,               //
+                                        "window_segments", (json_int_t)peer->window_segments));
+    }
+    return list;
+}
+
 static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
 {
     const struct dpb_journal *journal = maker->journals[rank];
@@ -88,6 +106,8 @@ static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
     json_t *facts = dpb_facts_to_json(page);
     if (facts)
         json_object_set_new(json, "comm", facts);
+    if (journal->n_tcp > 0)
+        json_object_set_new(json, "tcp", tcp_to_json(journal));
     uint64_t n = dpb_journal_records(journal);
     /* Workers that are apart begin to time at steps of their own. */
     uint64_t from =

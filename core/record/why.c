@@ -253,6 +253,11 @@ static double ms_at(const json_t *run, const char *path)
     return dpb_json_number(run, path) / 1e6;
 }
 
+static double step_of(const json_t *run)
+{
+    return dpb_json_number(run, "timing.elapsed_ns") / dpb_json_number(run, "timing.steps");
+}
+
 /* Three digits, or all before the point. */
 static int digits_of(double value)
 {
@@ -304,6 +309,76 @@ static void tell_exchange(const json_t *run, char text[DPB_WHY_TEXT])
                  digits_of(mb), mb, gb_per_s);
 }
 
+/* Whether a step of each run waits for communication by 5 % or more. */
+static bool all_wait(const json_t *const *runs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!json_is_object(json_object_get(runs[i], "why")) ||
+            !(dpb_json_number(runs[i], "timing.breakdown_ns.comm_exposed") >
+              DPB_MARGIN * step_of(runs[i])))
+            return false;
+    return n > 0;
+}
+
+/* Some libraries do not tell a wait for a peer from moving bytes. */
+static void tell_waits(const json_t *run, char text[DPB_WHY_TEXT])
+{
+    const double ms = ms_at(run, "timing.breakdown_ns.comm_exposed"), step_ms = step_of(run) / 1e6,
+                 peer_ms = ms_at(run, "timing.breakdown_ns.comm_exposed_wait");
+    const int n = snprintf(text, DPB_WHY_TEXT,
+                           "waits: a step of %.*f ms waits %.*f ms for communication (exposed): ",
+                           digits_of(step_ms), step_ms, digits_of(ms), ms);
+    if (dpb_json_number(run, "timing.breakdown_ns.comm_wait_peer") > 0)
+        snprintf(text + n, DPB_WHY_TEXT - (size_t)n,
+                 "%.*f ms for a late peer (wait), %.*f ms for bytes and sums", digits_of(ms),
+                 peer_ms, digits_of(ms), ms - peer_ms);
+    else
+        snprintf(text + n, DPB_WHY_TEXT - (size_t)n,
+                 "for bytes and sums, as no wait for a late peer was reported");
+}
+
+/* The connections of a rank to a peer that lost the largest part of what they sent; NULL: none lost
+ * one segment in a thousand, and ten at least. */
+static const json_t *lossy_peer(const json_t *run, double *rank)
+{
+    const json_t *found = NULL;
+    double most = 1e-3;
+    dpb_each_item(json_object_get(run, "ranks"), i, one)
+        dpb_each_item(json_object_get(one, "tcp"), k, peer) {
+            const double again = dpb_json_number(peer, "retransmitted");
+            const double share = again / dpb_json_number(peer, "segments");
+            if (!(again >= 10) || !(share >= most))
+                continue;
+            most = share;
+            found = peer;
+            *rank = dpb_json_number(one, "rank");
+        }
+    return found;
+}
+
+static bool all_lose(const json_t *const *runs, size_t n)
+{
+    double rank;
+    for (size_t i = 0; i < n; i++)
+        if (!json_is_object(json_object_get(runs[i], "why")) || !lossy_peer(runs[i], &rank))
+            return false;
+    return n > 0;
+}
+
+static void tell_network(const json_t *run, char text[DPB_WHY_TEXT])
+{
+    double rank = 0;
+    const json_t *peer = lossy_peer(run, &rank);
+    const double segments = dpb_json_number(peer, "segments"),
+                 again = dpb_json_number(peer, "retransmitted");
+    snprintf(text, DPB_WHY_TEXT,
+             "network: rank %.0f sent %.0f of %.0f segments to %s again (%.2g %%), %.0f of %.0f "
+             "connections are congested, round trip %.3g ms: the way loses bytes, or is full",
+             rank, again, segments, dpb_json_text(peer, "peer", "?"), 100 * again / segments,
+             dpb_json_number(peer, "congested"), dpb_json_number(peer, "connections"),
+             dpb_json_number(peer, "rtt_us") / 1e3);
+}
+
 static void tell_rates(const json_t *run, char text[DPB_WHY_TEXT])
 {
     const double hidden = dpb_json_number(run, "why.samples_per_s.hidden");
@@ -323,8 +398,12 @@ size_t dpb_why_sentences(const json_t *const *runs, size_t n,
         tell_last(run, text[told++]);
     if (all_decide(runs, n, "data"))
         tell_data(run, text[told++]);
+    if (all_wait(runs, n))
+        tell_waits(run, text[told++]);
     if (exchange)
         tell_exchange(run, text[told++]);
+    if (all_lose(runs, n))
+        tell_network(run, text[told++]);
     if (exchange || last)
         tell_rates(run, text[told++]);
     return told;

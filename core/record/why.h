@@ -31,7 +31,7 @@ json_t *dpb_why_to_json(const struct dpb_why_args *args);
 /* Statements as sentences without full stop, made from `why` of n > 0 results of the same settings.
  * A statement that is not decided in all of them is left out. Numbers are those of the run with the
  * median rate. */
-enum { DPB_WHY_SENTENCES = 4, DPB_WHY_TEXT = 256 };
+enum { DPB_WHY_SENTENCES = 6, DPB_WHY_TEXT = 256 };
 size_t dpb_why_sentences(const json_t *const *runs, size_t n,
                          char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT]);
 /* The sentences of one result, a line each, and the parts of each worker's step where one worker

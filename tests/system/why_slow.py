@@ -67,8 +67,10 @@ class Run:
                 with open(os.path.join(path, f"trace.{rank}"), encoding="ascii") as file:
                     self.passes.append([list(map(int, line.split())) for line in file])
         self.why = self.document.get("why")
-        self.words = [line.split(None, 1)[1] for line in self.table.splitlines()
-                      if line.startswith("  why ")]
+        words = [line.split(None, 1)[1] for line in self.table.splitlines()
+                 if line.startswith("  why ")]
+        self.words = [line for line in words if not line.startswith("waits: ")]
+        self.waits = [line for line in words if line.startswith("waits: ")]
 
     def own(self, rank):
         """By timed step, how long forward and backward took, without the strategy's code."""
@@ -113,6 +115,21 @@ class Why(unittest.TestCase):
         self.near(data["step_ns"], run.document["ranks"][data["rank"]]["step_ns"]["mean"])
         self.near(data["samples_per_s"], samples * 1e9 / data["step_ns"])
 
+    def check_waits(self, run):
+        """Said of a mean step that waits for more than 5 % of it; two figures below 1 ms."""
+        timing, parts = run.document["timing"], run.document["timing"]["breakdown_ns"]
+        step, exposed = timing["elapsed_ns"] / timing["steps"], parts["comm_exposed"]
+        self.assertEqual(len(run.waits), exposed > 0.05 * step)
+        for line in run.waits:
+            found = [float(number) for number in re.findall(r"(\d+\.?\d*) ms", line)]
+            wanted = [step, exposed]
+            if parts["comm_wait_peer"] > 0:
+                wait = parts["comm_exposed_wait"]
+                wanted += [wait, exposed - wait]
+            self.assertEqual(len(found), len(wanted), line)
+            for value, ns in zip(found, wanted):
+                self.assertLessEqual(abs(value - ns / 1e6), 0.051 * max(1, ns / 1e8), line)
+
     def until_quiet(self, options, judge):
         """A busy machine adds causes: one run of a few has to show the planted one alone."""
         for attempt in range(TRIES):
@@ -120,6 +137,7 @@ class Why(unittest.TestCase):
             if run.document["world"]["workers"] == 2:
                 self.check_last(run)
             self.check_rates(run)
+            self.check_waits(run)
             if judge(run):
                 return run
             print(f"try {attempt + 1}: {run.words}", file=sys.stderr)

@@ -9,6 +9,7 @@
 #include "lib/documented.h"
 #include "lib/near.h"
 #include "lib/own.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "record/why.h"
 #include "study/document/comparison.h"
@@ -232,6 +233,43 @@ TEST(the_words)
     dpb_why_sentences((const json_t *const *)&result, 1, text);
     assert_string_equal(text[0], "data: the device of rank 0 is idle 10.0 of 50.0 ms: batches "
                                  "or launches come late");
+}
+
+/* A step's mean parts, and a rank's connections, are in the result beside `why`. */
+TEST(the_words_of_waits_and_of_the_network)
+{
+    char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
+    json_t *result = made_straggler();
+    json_t *timing = json_object_get(result, "timing");
+    json_object_update_new(timing,
+                           json_pack("{s:i, s:i, s:{s:i, s:i, s:i}}", "elapsed_ns", 1000 * MS,
+                                     "steps", 20, "breakdown_ns", "comm_exposed", 20 * MS,
+                                     "comm_exposed_wait", 15 * MS, "comm_wait_peer", 16 * MS));
+    json_object_set_new(result, "ranks",
+                        json_pack("[{s:i}, {s:i, s:[{s:s, s:i, s:i, s:i, s:i, s:i}]}]", "rank", 0,
+                                  "rank", 1, "tcp", "peer", "10.0.0.2", "connections", 4,
+                                  "congested", 2, "segments", 5000, "retransmitted", 40, "rtt_us",
+                                  40100));
+    assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), 4);
+    assert_string_equal(text[1],
+                        "waits: a step of 50.0 ms waits 20.0 ms for communication (exposed): "
+                        "15.0 ms for a late peer (wait), 5.0 ms for bytes and sums");
+    assert_string_equal(text[2], "network: rank 1 sent 40 of 5000 segments to 10.0.0.2 again "
+                                 "(0.8 %), 2 of 4 connections are congested, round trip 40.1 ms: "
+                                 "the way loses bytes, or is full");
+    /* A library that does not tell; 4 of 5000 segments; 2 of 50 ms. */
+    json_t *parts = json_object_get(timing, "breakdown_ns");
+    json_object_set_new(parts, "comm_wait_peer", json_integer(0));
+    json_integer_set(
+        json_object_get(
+            json_array_get(
+                json_object_get(json_array_get(json_object_get(result, "ranks"), 1), "tcp"), 0),
+            "retransmitted"),
+        4);
+    assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), 3);
+    expect_part(text[1], "for bytes and sums, as no wait for a late peer was reported");
+    json_object_set_new(parts, "comm_exposed", json_integer(2 * MS));
+    assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), 2);
 }
 
 /* Several runs: what all of them show, with the numbers of the one in the middle. */
