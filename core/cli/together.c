@@ -24,7 +24,7 @@ static dpb_status adopt_workers(const struct dpb_party *party, struct dpb_config
     char text[24];
     if (dpb_config_get(config, "run", "workers") || n_servers >= party->n_ranks ||
         n_learners == 0 || (party->n_ranks - n_servers) % n_learners != 0)
-        return DPB_OK; /* dpb_together_agree compares them */
+        return DPB_OK; /* check_count compares them */
     snprintf(text, sizeof text, "%lu", (party->n_ranks - n_servers) / n_learners);
     return dpb_config_set(config, "run", "workers", text, LAUNCHER);
 }
@@ -41,6 +41,29 @@ static dpb_status adopt_machines(const struct dpb_party *party, struct dpb_confi
     return dpb_config_set(config, "comm", "hosts", text, LAUNCHER);
 }
 
+/* Before anything of the configuration is read: what follows from the number of ranks, such as
+ * comm.hosts, would be blamed in its place. A text that is no number is refused where it is
+ * parsed. */
+static dpb_status check_count(const struct dpb_party *party, const struct dpb_config *config)
+{
+    const unsigned long n_workers = dpb_config_count(config, "run", "workers", 1),
+                        n_servers = dpb_config_count(config, "run", "servers", 0),
+                        n_learners = dpb_config_count(config, "run", "learners", 1),
+                        n_ranks = n_workers * n_learners + n_servers;
+    char each[48] = "";
+    if (n_workers == 0 || n_learners == 0 || n_ranks == party->n_ranks)
+        return DPB_OK;
+    if (n_learners > 1)
+        snprintf(each, sizeof each, " times run.learners = %lu", n_learners);
+    return dpb_config_fail(
+        config, DPB_USAGE, "run", "workers",
+        "run.workers = %lu%s and run.servers = %lu make %lu ranks, but %s has started %u; %s, or "
+        "start as many",
+        n_workers, each, n_servers, n_ranks, party->launcher, party->n_ranks,
+        dpb_config_get(config, "run", "workers") ? "leave run.workers out"
+                                                 : "let run.learners divide its workers");
+}
+
 static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config)
 {
     if (dpb_sweep_wanted(config))
@@ -54,6 +77,7 @@ static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config
                         ") places the ranks of dpbench's own launcher alone; leave %s out",
                         party->launcher, party->launcher);
     DPB_TRY(adopt_workers(party, config));
+    DPB_TRY(check_count(party, config));
     return adopt_machines(party, config);
 }
 
@@ -73,26 +97,6 @@ static dpb_status check_machines(const struct dpb_party *party,
     return DPB_OK;
 }
 
-static dpb_status check_ranks(const struct dpb_party *party,
-                              const struct dpb_experiment *experiment)
-{
-    const uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
-    const long long learners = (long long)experiment->settings.run.learners;
-    char each[48] = "";
-    if (learners > 1)
-        snprintf(each, sizeof each, " times run.learners = %lld", learners);
-    if (n_ranks != party->n_ranks)
-        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "workers",
-                               "run.workers = %lld%s and run.servers = %u make %u ranks, but %s "
-                               "has started %u; %s, or start as many",
-                               (long long)experiment->settings.run.workers, each,
-                               experiment->n_servers, n_ranks, party->launcher, party->n_ranks,
-                               dpb_config_get(experiment->config, "run", "workers")
-                                   ? "leave run.workers out"
-                                   : "let run.learners divide its workers");
-    return check_machines(party, experiment);
-}
-
 dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
                               const struct dpb_experiment *experiment, int *exit_code)
 {
@@ -100,7 +104,7 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     *exit_code = dpb_status_exit_code(status);
     if (!party)
         return status;
-    DPB_THEN(status, check_ranks(party, experiment));
+    DPB_THEN(status, check_machines(party, experiment));
     json_t *json = status == DPB_OK ? dpb_config_to_json(experiment->config) : NULL;
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     DPB_THEN(status, dpb_allocated(text));

@@ -386,6 +386,9 @@ TEST(test_machines)
         "run.launch=environment run.workers=4 device.name=fault device.fault=kill device.rank=3 "
         "device.hook=backward device.call=8 run.restart=1 checkpoint.every=3 "
         "checkpoint.place=peer"};
+    const char *const words[] = {"run.workers = 1 and run.servers = 0 make 1 ranks",
+                                 "has started 2", NULL};
+    struct command few[2];
     const char *const *const secret[2] = {WORDS(SECRET), WORDS(SECRET)};
     if (network_possible())
         network_up(&network, 2, NULL);
@@ -405,9 +408,15 @@ TEST(test_machines)
         assert_string_equal(json_text_at(result, "config.comm.hosts.value"),
                             i == 0 ? "2x1" : "2x2");
         assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+        assert_true(json_number_at(result, "ranks.0.tcp.0.segments") > 0);
         if (i == 2)
             assert_true(json_number_at(result, "restarts.0.step") == 6);
     }
+    /* The file is at odds with the launcher, not with the machines that follow from it. */
+    run_two(few, (const int[2]){0, 1}, port_of(7), secret,
+            BASE "comm.name=ring_tcp comm.interface=10.9.0.0/24 run.workers=1");
+    assert_int_equal(few[0].exit_code, 2);
+    expect_words("too few workers", few[0].err, words);
 }
 
 static int setup(void **state)
