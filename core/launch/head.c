@@ -13,6 +13,7 @@
 #include "launch/part_messages.h"
 #include "launch/party.h"
 #include "launch/ranks.h"
+#include "machine/tcp.h"
 
 #define LAST_WORDS_NS INT64_C(500000000) /* between a rank's end and that of its connection */
 #define KILLED_NS INT64_C(3000000000)    /* without a message from a part that must end its rank */
@@ -222,7 +223,10 @@ static void check_silence(struct dpb_job_run *run, uint32_t rank, int64_t now_ns
              "has not been heard of for %.1f s: it is stopped, or its machine or link is down",
              (double)silent_ns * 1e-9);
     process->stuck = true;
-    lose_part(run, run->job->party->parts[rank], now_ns, why);
+    const uint32_t part = run->job->party->parts[rank];
+    if (dpb_tcp_tries(run->job->party->channels[part].fd) > 0)
+        run->job->party->cut_off = true;
+    lose_part(run, part, now_ns, why);
 }
 
 static void note_own_stop(struct dpb_job_run *run, int64_t now_ns)

@@ -25,7 +25,7 @@ struct dpb_stall_watch {
     uint32_t n_said, n_looks;
 
     char picture[DPB_STALL_PICTURE_BYTES]; /* when the job was ended: a line a rank */
-    char late[288]; /* the rank that the waiter whose deadline passed waited for */
+    char late[320]; /* the rank that the waiter whose deadline passed waited for */
 };
 
 /* The sign of life of one rank. */

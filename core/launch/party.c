@@ -778,6 +778,21 @@ dpb_status dpb_party_keep(struct dpb_party *party)
 
 /* ---- leaving -------------------------------------------------------------------------------- */
 
+/* mpirun ends a job by its daemons, and waits for one on a machine that does not answer until TCP
+ * gives up: 10 minutes and more. A second SIGTERM ends mpirun at once. The result is written. */
+static void end_starter(const struct dpb_party *party)
+{
+    enum { BEGINS_TO_END_MS = 300 };
+    if (!party->cut_off || strcmp(party->launcher, "mpirun") != 0 || dpb_party_deserted(party))
+        return;
+    dpb_log(DPB_LOG_INFO, "ending mpirun (pid %d), which would wait for a machine that is cut off",
+            (int)party->starter);
+    for (int i = 0; i < 2 && !dpb_party_deserted(party); i++) {
+        kill(party->starter, SIGTERM);
+        poll(NULL, 0, BEGINS_TO_END_MS);
+    }
+}
+
 void dpb_party_leave(struct dpb_party *party, int exit_code)
 {
     if (!party)
@@ -791,6 +806,7 @@ void dpb_party_leave(struct dpb_party *party, int exit_code)
             dpb_channel_say(&party->channels[part], DPB_CHANNEL_OVER, part, &exit_code,
                             sizeof exit_code);
         finish_links(party);
+        end_starter(party);
     }
     destroy(party);
 }

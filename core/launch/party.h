@@ -50,6 +50,7 @@ struct dpb_party {
     int64_t timeout_ns;          /* of joining and of agreeing, each */
     int64_t missed_ns, slept_ns; /* dpb_missed_ns at the last look; how long it was stopped */
     int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
+    bool cut_off; /* the head's: a part's machine has not answered, down to the kernel */
     /* With PMIx, the process that becomes the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
     int socket;                   /* to it */

@@ -7,13 +7,17 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "launch/outcome.h"
+#include "launch/part_messages.h"
 #include "machine/proc.h"
+#include "machine/tcp.h"
 
 #define LOOK_NS INT64_C(250000000)
 /* After run.timeout_s: ranks that wait report first, since they can name their wait. */
 #define AFTER_WAITERS_NS INT64_C(2000000000)
 /* A tenth of a core is more than waiting takes and less than any computing. */
-enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 256 };
+enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 288 };
+/* Of the heartbeats of another part's launcher so many are missing. */
+#define UNHEARD_NS (3 * DPB_PART_PING_NS)
 
 /* Phases in which core itself waits, under a deadline of its own. */
 static const char *const waiting_phases[] = {"wait_peer", "control", "wait_end"};
@@ -38,6 +42,19 @@ static bool waits(const struct dpb_job_run *run, uint32_t rank)
         if (strcmp(phase, waiting_phases[i]) == 0)
             return true;
     return dpb_store_server_waits(run->server, rank);
+}
+
+/* Since the launcher of a rank of another part was last heard; 0: it is a rank of this part. */
+static int64_t unheard_ns(const struct dpb_job_run *run, uint32_t rank)
+{
+    const struct dpb_process *process = &run->processes[rank];
+    return process->remote && process->running ? dpb_ran_ns() - process->heard_ns : 0;
+}
+
+/* Its page has the last state that was heard of, and not where it is. */
+static bool is_unheard(const struct dpb_job_run *run, uint32_t rank)
+{
+    return unheard_ns(run, rank) >= UNHEARD_NS;
 }
 
 /* ---- signs of life ------------------------------------------------------------------------- */
@@ -86,11 +103,12 @@ static uint32_t find_late(const struct dpb_job_run *run, uint32_t rank)
 {
     for (uint32_t i = 0; i < run->n_ranks; i++) {
         uint32_t peer = __atomic_load_n(&dpb_job_page(run, rank)->peer, __ATOMIC_RELAXED);
-        if (peer >= run->n_ranks || peer == rank || !run->processes[peer].running)
+        if (peer >= run->n_ranks || peer == rank || !run->processes[peer].running ||
+            is_unheard(run, rank))
             break;
         rank = peer;
     }
-    if (!waits(run, rank))
+    if (is_unheard(run, rank) || !waits(run, rank))
         return rank;
     uint32_t late = rank;
     for (uint32_t other = 0; other < run->n_ranks; other++) {
@@ -112,15 +130,27 @@ static bool is_stopped(const struct dpb_job_run *run, uint32_t rank)
     return process->running && dpb_proc_is_stopped(&proc);
 }
 
-/* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue". `now_ns` of 0
- * leaves the time out. */
+/* "; its machine has acknowledged nothing since (4 tries)": then it is not its launcher alone that
+ * is stopped. */
+static void describe_silence(const struct dpb_job_run *run, uint32_t rank, char *text, size_t size)
+{
+    const struct dpb_party *party = run->job->party;
+    const uint32_t tries = party ? dpb_tcp_tries(party->channels[party->parts[rank]].fd) : 0;
+    if (tries > 0)
+        snprintf(text, size, "; its machine acknowledges nothing (%u tries)", tries);
+}
+
+/* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue", or "node1 was
+ * last heard 10.0 s ago, then in phase ...". `now_ns` of 0 leaves the time in the phase out. */
 static void describe(const struct dpb_job_run *run, uint32_t rank, int64_t now_ns, char *text,
                      size_t size)
 {
     const struct dpb_process *process = &run->processes[rank];
     const struct dpb_status_page *page = dpb_job_page(run, rank);
-    char phase[32], bucket[48] = "", peer[32] = "", since[32] = "",
-                    asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
+    const int64_t silent_ns = unheard_ns(run, rank);
+    const bool unheard = is_unheard(run, rank);
+    char phase[32], bucket[48] = "", peer[32] = "", since[32] = "", heard[128] = "",
+                    state[160] = "";
     char function[DPB_PROC_FUNCTION_BYTES];
     struct dpb_proc proc = {.state = process->state};
     int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
@@ -131,18 +161,24 @@ static void describe(const struct dpb_job_run *run, uint32_t rank, int64_t now_n
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
     if (now_ns != 0)
         snprintf(since, sizeof since, ", since %.1f s",
-                 since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0);
+                 since_ns != 0 ? (double)(now_ns - silent_ns - since_ns) * 1e-9 : 0.0);
+    if (unheard)
+        snprintf(heard, sizeof heard, "%s was last heard %.1f s ago, then in ",
+                 dpb_job_host(run, rank), (double)silent_ns * 1e-9);
     bool there =
         process->running && (process->remote || dpb_proc_read("", (int32_t)process->pid, &proc));
-    bool stopped = there && dpb_proc_is_stopped(&proc);
-    if (there && !process->remote && !stopped &&
-        dpb_proc_sleeps_in("", (int32_t)process->pid, function))
-        snprintf(asleep, sizeof asleep, ", asleep in %s", function);
-    snprintf(text, size, "phase '%s' of step %llu%s%s%s%s", phase, (unsigned long long)page->step,
-             bucket, peer, since,
-             !there    ? "; has ended"
-             : stopped ? "; is stopped (SIGSTOP)"
-                       : asleep);
+    if (!there)
+        snprintf(state, sizeof state, "; has ended");
+    else if (unheard)
+        describe_silence(run, rank, state, sizeof state);
+    else if (dpb_proc_is_stopped(&proc))
+        snprintf(state, sizeof state, "; is stopped (SIGSTOP)");
+    else if (process->remote)
+        snprintf(state, sizeof state, "; heard %.1f s ago", (double)silent_ns * 1e-9);
+    else if (dpb_proc_sleeps_in("", (int32_t)process->pid, function))
+        snprintf(state, sizeof state, ", asleep in %.120s", function);
+    snprintf(text, size, "%sphase '%s' of step %llu%s%s%s%s", heard, phase,
+             (unsigned long long)page->step, bucket, peer, since, state);
 }
 
 static void draw_picture(const struct dpb_job_run *run, int64_t now_ns, char *text, size_t size)
@@ -162,24 +198,34 @@ static void draw_picture(const struct dpb_job_run *run, int64_t now_ns, char *te
     }
 }
 
+static void keep_late(struct dpb_job_run *run, uint32_t late)
+{
+    char where[WHERE_BYTES];
+    describe(run, late, dpb_now_ns(), where, sizeof where);
+    snprintf(run->stalls.late, sizeof run->stalls.late, "rank %u is late: %s", late, where);
+}
+
 void dpb_stall_keep_picture(struct dpb_job_run *run)
 {
     struct dpb_stall_watch *watch = &run->stalls;
+    uint32_t silent = UINT32_MAX; /* a rank that says nothing: others may wait for it in the store,
+                                     where their pages do not name it */
     draw_picture(run, dpb_now_ns(), watch->picture, sizeof watch->picture);
+    for (uint32_t rank = run->n_ranks; rank-- > 0;)
+        if (is_unheard(run, rank) || is_stopped(run, rank))
+            silent = rank;
     for (uint32_t rank = 0; rank < run->n_ranks && watch->late[0] == '\0'; rank++) {
         const struct dpb_status_page *page = dpb_job_page(run, rank);
         if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
             continue;
         uint32_t late = find_late(run, rank);
-        for (uint32_t other = 0; late == rank && other < run->n_ranks; other++)
-            if (is_stopped(run,
-                           other)) /* it waits in the store, and its page does not name its peer */
-                late = other;
-        char where[WHERE_BYTES];
-        describe(run, late, dpb_now_ns(), where, sizeof where);
+        late = late == rank && silent != UINT32_MAX ? silent : late;
         if (late != rank)
-            snprintf(watch->late, sizeof watch->late, "rank %u is late: %s", late, where);
+            keep_late(run, late);
     }
+    /* The page of another part's rank that waited too long for it may come later. */
+    if (watch->late[0] == '\0' && silent != UINT32_MAX && is_unheard(run, silent))
+        keep_late(run, silent);
 }
 
 /* ---- saying so ----------------------------------------------------------------------------- */

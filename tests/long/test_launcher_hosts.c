@@ -247,6 +247,7 @@ TEST(test_refused)
         const char *arguments, *words[3];
     } rows[] = {
         {"run.workers=4", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
+        {TRAIN "run.workers=2", {"make 2 ranks, but mpirun has started 4"}},
         {TRAIN "comm.hosts=4", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -277,13 +278,13 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
     launched_await_steps(4);
     double began_s = now_s();
     fault();
-    /* mpirun itself waits for its daemon at the other end of a link that is down; the result does
-     * not. */
+    /* mpirun itself would wait for its daemon at the other end of a link that is down: the head ends
+     * it (party.c). */
     while (access(LAUNCH_RESULT, F_OK) != 0 && now_s() < began_s + timeout_s + most_s)
         usleep(10000);
     double took_s = now_s() - began_s;
-    network_plug(&network, 1, true);
     command_finish(&started, &command, began_s - started.began_s + timeout_s + 6 * most_s);
+    network_plug(&network, 1, true);
     if (command.exit_code == 0 || command.late || took_s > timeout_s + most_s ||
         launch_count_errors(command.err) != 1)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
@@ -328,7 +329,8 @@ TEST(test_faults)
     const char *const stopped[] = {"waited 2", "rank 3 (", "is stopped (SIGSTOP)", NULL};
     const char *const silent[] = {"rank 2 (host2", "its launcher (host2", "not been heard of",
                                   NULL};
-    const char *const down[] = {"error: rank ", NULL};
+    const char *const down[] = {"error: rank ", "host2 was last heard ", " s ago, then in phase",
+                                "acknowledges nothing", NULL};
     disturb("a rank on the other host is killed", TRAIN, kill_rank, 0, killed);
     disturb("a launcher on the other host is killed", TRAIN, kill_part, 0, parted);
     disturb("a rank on the other host is stopped", TRAIN, stop_rank, 2, stopped);

@@ -1,7 +1,7 @@
 /*
  * test_party.c - the head ends, or says nothing, before the job begins: of the other parts, which
  * are silent, rank 1's says so, once; and none where the head has said why, where all are being
- * ended, or that was stopped itself.
+ * ended, or that was stopped itself. And where ranks are, as the head has heard it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,8 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "launch/keeper.h"
+#include "launch/part_messages.h"
 #include "launch/party.h"
+#include "launch/stall.h"
 #include "lib/says.h"
 #include "lib/test.h"
 #include "world/pmix.h"
@@ -121,6 +124,68 @@ TEST(test_head_is_silent)
     expect_part(said, "error: the launcher of rank 0 (one) has not begun the job within 0.1 s");
     leave_part(1, IS_SILENT_TO_STOPPED, said);
     assert_string_equal(said, "the launcher of rank 1 was stopped while it waited\n");
+}
+
+/* ---- hearts ---------------------------------------------------------------------------------- */
+
+enum { MS = 1000000 };
+
+static void set_place(struct dpb_board *board, uint32_t rank, uint64_t step, uint32_t peer,
+                      int64_t since_ns)
+{
+    struct dpb_status_page *page = dpb_board_page(board, rank);
+    snprintf(page->phase, sizeof page->phase, "wait_peer");
+    page->step = step;
+    page->bucket = UINT64_MAX;
+    page->peer = peer;
+    page->since_ns = since_ns;
+}
+
+/* Rank 1's machine was heard `silent_ms` ago, 0.5 s into its wait for rank 0; rank 0 has waited for
+ * it, and its deadline has passed or not. */
+static void draw_silent(int64_t silent_ms, bool passed, struct dpb_stall_watch *watch)
+{
+    char hosts[2][DPB_HOST_BYTES] = {"one", "two"};
+    struct dpb_channel channels[2] = {{.fd = -1}, {.fd = -1}};
+    uint32_t parts[2] = {0, 1};
+    struct dpb_party party = {.n_ranks = 2, .hosts = hosts, .channels = channels, .parts = parts};
+    const struct dpb_job job = {.n_workers = 2, .timeout_ns = INT64_C(3000) * MS, .party = &party};
+    struct dpb_process processes[2] = {{.pid = getpid(), .running = true},
+                                       {.remote = true, .running = true}};
+    struct dpb_job_run run = {.job = &job, .n_ranks = 2, .processes = processes};
+    assert_int_equal(dpb_board_create(2, 4096, &run.board), DPB_OK);
+    assert_int_equal(dpb_store_server_create(2, &run.server), DPB_OK);
+    const int64_t now_ns = dpb_now_ns();
+    processes[1].heard_ns = dpb_ran_ns() - silent_ms * MS;
+    set_place(run.board, 0, 413, 1, now_ns - silent_ms * MS);
+    set_place(run.board, 1, 412, 0, now_ns - (silent_ms + 500) * MS);
+    dpb_board_page(run.board, 0)->status = passed ? DPB_TIMEOUT : DPB_OK;
+    dpb_board_page(run.board, 0)->failed_ns = passed ? now_ns : 0;
+    dpb_stall_keep_picture(&run);
+    *watch = run.stalls;
+    dpb_store_server_destroy(run.server);
+    dpb_board_destroy(run.board);
+}
+
+TEST(test_silent_machine_is_named)
+{
+    struct dpb_stall_watch watch;
+    /* This process may be late itself. */
+    for (int passed = 0; passed < 2; passed++) {
+        watch.late[0] = '\0';
+        for (int i = 0; i < 5 && !strstr(watch.late, "since 0.5 s"); i++)
+            draw_silent(10000, passed, &watch);
+        expect_part(watch.late, "rank 1 is late: two was last heard 10.");
+        expect_part(watch.late, " s ago, then in phase 'wait_peer' of step 412, for rank 0, since "
+                                "0.5 s");
+        expect_part(watch.picture, "rank 1 (worker, pid 0): two was last heard 10.");
+    }
+    /* Its heart beats: it waits, and nobody is known to be late. */
+    for (int i = 0; i < 5 && !strstr(watch.picture, "; heard 0."); i++)
+        draw_silent(DPB_PART_PING_NS / MS / 2, true, &watch);
+    expect_part(watch.picture, "rank 1 (worker, pid 0): phase 'wait_peer' of step 412");
+    expect_part(watch.picture, "; heard 0.");
+    assert_string_equal(watch.late, "");
 }
 
 /* ---- the keeper ------------------------------------------------------------------------------ */
