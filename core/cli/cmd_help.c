@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "cli/sweep_options.h"
 #include "cli/cli.h"
+#include "plan/contract.h"
 #include "plan/estimate.h"
 #include "plugin/plugins.h"
 
@@ -310,6 +311,87 @@ static dpb_status help_kind(struct help *help, const char *word)
     return DPB_OK;
 }
 
+/* What the contract lets a step wait for, in words. */
+static void contract_waits(const struct dpb_contract *contract, char text[160])
+{
+    enum { BYTES = 160 };
+    const unsigned k = contract->parameter;
+    switch (contract->consistency) {
+    case DPB_SYNCHRONOUS:
+        snprintf(text, BYTES, "in every step for the gradients of all workers of that step");
+        break;
+    case DPB_LATE:
+        snprintf(text, BYTES, "in every step for the exchange of %u step%s before", k,
+                 k == 1 ? "" : "s");
+        break;
+    case DPB_PERIODIC:
+        snprintf(text, BYTES, "in every %u. step for all workers, in the others for none", k);
+        break;
+    case DPB_STALE:
+        snprintf(text, BYTES, "for a worker that is more than %u step%s behind", k,
+                 k == 1 ? "" : "s");
+        break;
+    case DPB_PARTIAL:
+        snprintf(text, BYTES, "in every step for the first %u gradients of it", k);
+        break;
+    case DPB_BATCHES:
+        snprintf(text, BYTES, "for the update that its gradient goes into, of the first %u", k);
+        break;
+    case DPB_ALONE:
+        snprintf(text, BYTES, "for no other worker: nothing is exchanged");
+        break;
+    default: /* the lead alone says how long */
+        if (contract->lead == UINT32_MAX)
+            snprintf(text, BYTES, "for no other worker; bytes may be on the way");
+        else if (contract->lead == 0)
+            snprintf(text, BYTES, "in every step for all workers to begin it");
+        else
+            snprintf(text, BYTES, "for workers that are more than %u step%s behind", contract->lead,
+                     contract->lead == 1 ? "" : "s");
+    }
+}
+
+/* By an experiment with the strategy's defaults. */
+static dpb_status ask_contract(const char *comm, struct dpb_contract *contract)
+{
+    static const char *const settings[][3] = {
+        {"model", "name", "tiny"}, {"run", "workers", "4"}, {"run", "steps", "1"}};
+    struct dpb_config *config = dpb_config_create();
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status = dpb_allocated(config);
+    DPB_THEN(status, dpb_config_set(config, "comm", "name", comm, "help"));
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        DPB_THEN(status,
+                 dpb_config_set(config, settings[i][0], settings[i][1], settings[i][2], "help"));
+    DPB_THEN(status, dpb_experiment_create(config, &experiment));
+    DPB_THEN(status, dpb_contract_ask(experiment, contract));
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(config);
+    return status;
+}
+
+/* A strategy without the hook `contract` has the default whatever its options are. */
+static void print_waits(const struct dpb_plugin *comm)
+{
+    enum { WORKERS = 4 };
+    struct dpb_contract contract =
+        dpb_contract_default(WORKERS, comm->capabilities & DPB_COMM_ALONE);
+    const struct dpb_log_hooks silent = {.silent = true};
+    char text[160], label[DPB_LABEL_BYTES];
+    dpb_log_set_hooks(&silent);
+    const dpb_status status = ((const struct dpb_comm_ops *)comm->ops)->contract
+                                  ? ask_contract(comm->name, &contract)
+                                  : DPB_OK;
+    dpb_log_set_hooks(NULL);
+    contract_waits(&contract, text);
+    dpb_contract_label(&contract, WORKERS, label);
+    if (status == DPB_OK)
+        printf("  a worker waits %s (%s; 4 workers, the defaults)\n", text, label);
+    else
+        printf("  what a worker waits for is not known here: %s\n", dpb_first_error(NULL));
+    dpb_first_error_clear();
+}
+
 /* Describes a plugin among the listed ones. */
 static void describe_plugin(struct help *help, const char *word)
 {
@@ -320,6 +402,8 @@ static void describe_plugin(struct help *help, const char *word)
         const char *kind = dpb_plugin_kind_name[help->plugins[i].kind];
         title(help, kind, word, plugin->summary);
         printf("  version %s, %s\n", plugin->version, help->plugins[i].path);
+        if (help->plugins[i].kind == DPB_PLUGIN_COMM)
+            print_waits(plugin);
         if (plugin->options && plugin->options[0].name)
             dpb_options_print(dpb_plugin_place[help->plugins[i].kind].section, plugin->options,
                               stdout);

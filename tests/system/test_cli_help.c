@@ -75,7 +75,11 @@ TEST(test_answers)
         {"help devices", {"device.name may be", "reference"}},
         {"help synthetic",
          {"data synthetic: ", "data.samples = integer", "data.type = uint8|fp32"}},
-        {"help ps_cpu", {"comm ps_cpu: "}},
+        {"help ps_cpu",
+         {"comm ps_cpu: ", "a worker waits in every step for the gradients of all workers of that "
+                           "step (synchronous; "}},
+        {"help local_sgd", {"waits in every 8. step for all workers, in the others for none "}},
+        {"help independent", {"a worker waits for no other worker: nothing is exchanged (none; "}},
         {"help comm.bucket", {"comm.bucket = size (bytes)"}},
         {"help data.path", {"data.path", "Directory with"}},
         {"help rerun", {"command rerun: ", "RESULT.json ", "--json ", "--output FILE "}},
