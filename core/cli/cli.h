@@ -49,6 +49,7 @@ struct dpb_program {
 };
 
 /* The whole process, from closed streams to the exit code: as a user's command, or as a rank. */
+extern int64_t dpb_program_began_ns; /* dpb_now_ns at its begin */
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv);
 
 /* The main of a program with one command. */

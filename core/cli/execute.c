@@ -52,6 +52,7 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
 {
     struct dpb_board_about about = {
         .began_ns = dpb_now_ns(),
+        .command_ns = dpb_program_began_ns,
         .usual_s = place->n_ended > 0 ? place->ended_s / (double)place->n_ended : NAN,
         .n_left = place->n_left,
         .record_bytes = sizeof(struct dpb_record),

@@ -203,8 +203,11 @@ static bool is_reader_gone(void)
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
+int64_t dpb_program_began_ns;
+
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv)
 {
+    dpb_program_began_ns = dpb_now_ns();
     fill_closed_streams();
     if (deepen_stack(argv) != DPB_OK)
         return dpb_status_exit_code(DPB_UNSUPPORTED);

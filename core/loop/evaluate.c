@@ -211,13 +211,16 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     size_t bytes = trainer->experiment->graph->n_state_elements *
                    dpb_dtype_size(trainer->exchange.layout.weight_type);
     struct dpb_view view;
+    const dpb_spent before = dpb_account_spend(DPB_SPENT_EVAL);
     dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
     trainer->course.evaluated_at = trainer->course.step;
     /* Not by the step: workers that are apart end at steps of their own. */
     snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
     if (!trainer->eval_feed) { /* rank 0 tests its model alone; all publish, as always */
         DPB_TRY(dpb_exchange_publish(&trainer->exchange, "evaluate", &view));
-        return await_rank_0(name);
+        DPB_TRY(await_rank_0(name));
+        dpb_account_spend(before);
+        return DPB_OK;
     }
     void *own_state = malloc(bytes + 1);
     if (!own_state)
@@ -226,5 +229,6 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     dpb_status status = evaluate(trainer, name, own_state);
     dpb_trace_end(DPB_TRACE_EVALUATE, 0, trainer->course.step, begun_ns);
     free(own_state);
+    dpb_account_spend(before);
     return status;
 }

@@ -105,6 +105,7 @@ static dpb_status let_die(const struct dpb_trainer *trainer, bool may_die)
 static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
 {
     const struct dpb_settings *settings = &trainer->experiment->settings;
+    dpb_account_spend(DPB_SPENT_PROOF);
     if (settings->run.mode == DPB_MODE_TRAIN) {
         DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
         DPB_TRY(dpb_prove_pattern(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
@@ -116,6 +117,7 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
             DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet());
+    dpb_account_spend(DPB_SPENT_START);
     DPB_TRY(clear_gradients(&trainer->exchange));
     DPB_TRY(load_model(trainer));
     DPB_TRY(dpb_workers_meet());
@@ -123,11 +125,13 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     DPB_TRY(begin_monitor(trainer));
     trainer->journal->start_ns = dpb_now_ns() - opened_ns;
     DPB_TRY(let_die(trainer, true));
+    dpb_account_spend(DPB_SPENT_STEPS);
     dpb_status trained = settings->run.mode == DPB_MODE_EVALUATE ? DPB_OK : dpb_train(trainer);
     if (trained == DPB_OK)
         dpb_follow_end(&trainer->exchange);
     dpb_monitor_end();
     settle_timing(trainer);
+    dpb_account_spend(DPB_SPENT_PROOF);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
         return trained;
     if (settings->run.profile)
@@ -208,6 +212,7 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
         return dpb_fail(DPB_FAILED, "cannot start a thread: %s", strerror(error));
     dpb_status status = dpb_trainer_open(experiment, &trainer);
     DPB_THEN(status, dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns));
+    dpb_account_spend(DPB_SPENT_END);
     if (trainer.journal)
         note_usage(&trainer, opened_ns);
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */

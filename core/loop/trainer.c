@@ -124,6 +124,7 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     if (!dpb_experiment_emulates(experiment))
         journal->n_cores =
             dpb_cores_of(&job, dpb_world.place.index, journal->cores, DPB_JOURNAL_CORES);
+    journal->node_bytes = dpb_cores_memory(journal->cores, journal->n_cores);
     journal->oversubscribed = trainer->binding.oversubscribed;
     journal->first_step = experiment->start.step;
     trainer->journal = journal;
@@ -230,8 +231,10 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     if (dpb_world.n_ranks > 1) /* nobody takes more before the first of a machine has looked */
         DPB_TRY(dpb_store_barrier("memory", 0));
     DPB_TRY(open_journal(trainer));
+    dpb_account_spend(DPB_SPENT_COMPILE);
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(open_engine(trainer));
+    dpb_account_spend(DPB_SPENT_CONNECT);
     DPB_TRY(share_seal_key());
     DPB_TRY(dpb_exchange_open(&trainer->exchange, experiment->graph));
     DPB_TRY(dpb_snapshot_open(&trainer->snapshot, &trainer->exchange, &trainer->statistics,
@@ -242,7 +245,9 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);
+    dpb_account_spend(DPB_SPENT_COMPILE);
     DPB_TRY(compile(trainer));
+    dpb_account_spend(DPB_SPENT_START);
     DPB_TRY(open_feeds(trainer));
     DPB_TRY(open_course(trainer));
     return dpb_pump_start(&trainer->exchange);

@@ -164,6 +164,23 @@ uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *
     return n;
 }
 
+uint64_t dpb_cores_memory(const uint16_t *cores, uint32_t n)
+{
+    hwloc_bitmap_t nodes = find_cores() == DPB_OK ? hwloc_bitmap_alloc() : NULL;
+    hwloc_obj_t node = NULL;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; nodes && i < n; i++) {
+        hwloc_obj_t thread = hwloc_get_pu_obj_by_os_index(topology, cores[i]);
+        if (thread && thread->nodeset)
+            hwloc_bitmap_or(nodes, nodes, thread->nodeset);
+    }
+    while (nodes && (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)))
+        if (hwloc_bitmap_isset(nodes, node->os_index))
+            bytes += node->attr->numanode.local_memory;
+    hwloc_bitmap_free(nodes);
+    return bytes;
+}
+
 void dpb_cores_halves(char *first, char *second, size_t size)
 {
     char *const lists[2] = {first, second};

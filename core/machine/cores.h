@@ -45,6 +45,10 @@ struct dpb_cores_share dpb_cores_place(uint32_t n_cores, const struct dpb_cores_
 dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
                           struct dpb_cores_share *share);
 
+/* Memory of the NUMA nodes that hardware threads are on: what a process bound to them has near it.
+ * 0: not known. */
+uint64_t dpb_cores_memory(const uint16_t *cores, uint32_t n);
+
 /* The hardware threads (as the system numbers them) that dpb_cores_bind gives a rank here, at most
  * `capacity` of them; their number, 0 where there are not enough. */
 uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,

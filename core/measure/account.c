@@ -56,6 +56,7 @@ static struct {
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
 {
     account.journal = journal;
+    journal->opened_ns = journal->spent_from_ns = dpb_now_ns();
     account.capacity = 2 * capacity;
     for (int s = 0; s < N_SERIES; s++) {
         account.series[s].at = calloc(account.capacity, sizeof(struct interval));
@@ -70,6 +71,19 @@ void dpb_account_close(void)
     for (int s = 0; s < N_SERIES; s++)
         free(account.series[s].at);
     memset(&account, 0, sizeof account);
+}
+
+dpb_spent dpb_account_spend(dpb_spent part)
+{
+    struct dpb_journal *journal = account.journal;
+    const int64_t now_ns = dpb_now_ns();
+    if (!journal)
+        return part;
+    const dpb_spent before = journal->spending;
+    journal->spent_ns[before] += now_ns - journal->spent_from_ns;
+    journal->spent_from_ns = now_ns;
+    journal->spending = part;
+    return before;
 }
 
 /* With the lock. */

@@ -45,6 +45,10 @@ dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);
 void dpb_account_by_device(bool updates_only);
 void dpb_account_close(void);
 
+/* The loop's thread: from now on the rank's time is `part`. Returns the part until now; `part`
+ * itself without an account. */
+dpb_spent dpb_account_spend(dpb_spent part);
+
 /* The loop's thread. Begins a step at this moment, which also ends the one before if
  * dpb_account_end has not. */
 void dpb_account_begin(double learning_rate);

@@ -68,6 +68,19 @@ struct dpb_profile_entry {
     double flops, bytes;
 };
 
+/* What a rank does. DPB_SPENT_STEPS: warm-up and timed steps. */
+typedef enum dpb_spent {
+    DPB_SPENT_START, /* the process, cores, data, the model's weights */
+    DPB_SPENT_CONNECT,
+    DPB_SPENT_COMPILE, /* the device, and what it tunes */
+    DPB_SPENT_PROOF,
+    DPB_SPENT_STEPS,
+    DPB_SPENT_EVAL,
+    DPB_SPENT_CHECKPOINTS,
+    DPB_SPENT_END,
+    DPB_SPENT_PARTS
+} dpb_spent;
+
 typedef enum dpb_verdict {
     DPB_VERDICT_SKIPPED,
     DPB_VERDICT_PASS,
@@ -126,6 +139,10 @@ struct dpb_journal {
      * latest of each step, added up. */
     int64_t run_delay_ns, run_delay_of_ns, late_ns;
     int64_t start_ns; /* opening, proving and loading: until the first step */
+    /* Of each dpb_spent, from opened_ns to spent_from_ns; from then on it is `spending`. */
+    int64_t opened_ns, spent_from_ns, spent_ns[DPB_SPENT_PARTS];
+    dpb_spent spending;
+    uint64_t node_bytes; /* memory of the NUMA nodes of `cores`; 0: not bound, or not known */
     uint32_t n_tcp;
     struct dpb_tcp_peer tcp[DPB_TCP_TABLE]; /* connections of the rank's process, at the end */
     uint64_t n_evals;

@@ -27,6 +27,7 @@
 #include "record/monitor_report.h"
 #include "record/profile.h"
 #include "record/summary.h"
+#include "record/wall.h"
 #include "record/why.h"
 
 /* ---- parts --------------------------------------------------------------------------------- */
@@ -592,6 +593,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
     json_object_set_new(document, "emulated",
                         dpb_emulation_to_json(experiment, maker->journals, maker->n_ranks));
     dpb_emulation_warn(json_object_get(document, "emulated"), warnings);
+    json_object_set_new(document, "wall", dpb_wall_to_json(maker->board, maker->journals[0]));
     json_object_set_new(document, "warnings", warnings);
     json_object_set_new(document, "monitor", dpb_monitor_to_json(experiment, maker->board));
     if (experiment->settings.run.precision == DPB_PRECISION_FP16 && maker->journals[0])

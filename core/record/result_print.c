@@ -11,6 +11,7 @@
 #include "record/profile.h"
 #include "record/result.h"
 #include "record/summary.h"
+#include "record/wall.h"
 #include "record/why.h"
 
 static const char *plural(double n)
@@ -299,6 +300,7 @@ static void print_run(const json_t *document, FILE *out)
         print_breakdown(document, out);
         dpb_why_print(document, out);
     }
+    dpb_wall_print(json_object_get(document, "wall"), out);
     print_memory(document, out);
     dpb_monitor_print(document, out);
     if (json_object_get(document, "profile"))

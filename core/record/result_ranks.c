@@ -98,6 +98,9 @@ static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
                              "dropped_spans", (json_int_t)journal->dropped_spans);
     json_object_set_new(json, "memory", memory_to_json(journal));
     json_object_set_new(json, "cores", cores_to_json(journal));
+    json_object_set_new(json, "node_memory_bytes",
+                        journal->node_bytes > 0 ? json_integer((json_int_t)journal->node_bytes)
+                                                : json_null());
     json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
     const char *sharing = dpb_sharing_name(&page->sharing);
     if (json_is_object(json_object_get(json, "gpu")))

@@ -17,6 +17,7 @@
 #include "exchange/access.h"
 #include "exchange/step.h"
 #include "graph/graph.h"
+#include "measure/account.h"
 #include "measure/trace.h"
 #include "plan/evaluations.h"
 #include "plan/resume.h"
@@ -222,7 +223,9 @@ static dpb_status save(struct dpb_snapshot *snapshot, const char *path, bool ove
                        const struct dpb_progress *progress)
 {
     const int64_t begun_ns = dpb_trace_begin();
+    const dpb_spent before = dpb_account_spend(DPB_SPENT_CHECKPOINTS);
     dpb_status status = take_and_write(snapshot, path, over, progress);
+    dpb_account_spend(before);
     dpb_trace_end(DPB_TRACE_CHECKPOINT, 0, progress->step, begun_ns);
     return status;
 }

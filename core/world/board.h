@@ -64,8 +64,8 @@ struct dpb_status_page {
 /* A description of the job for people who watch it: the launcher writes it before any rank is
  * there. Only the launcher that makes the result has a label. */
 struct dpb_board_about {
-    char label[320]; /* "[3/24] comm.name=shm" */
-    int64_t began_ns;
+    char label[320];              /* "[3/24] comm.name=shm" */
+    int64_t began_ns, command_ns; /* the job; the command that runs it */
     uint64_t step_samples; /* of a training's step, over all workers; 0: there is no training */
     bool emulated;         /* there is no loss */
     double dilation;       /* the records' times are divided by it; 0 is as 1 */

@@ -20,6 +20,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 #include "lib/training.h"
+#include "machine/proc.h"
 
 static const double most_s = 5.0, deadline_s = 60.0;
 static struct network network;
@@ -266,6 +267,17 @@ TEST(test_differences)
     launch_differences_run(start_program, TRAIN, "host1", "host2");
 }
 
+static void unplug(void)
+{
+    network_plug(&network, 1, false);
+}
+
+static bool has_ended(pid_t pid)
+{
+    struct dpb_proc proc;
+    return !dpb_proc_read("", (int32_t)pid, &proc) || proc.state == 'Z';
+}
+
 /* `fault` disturbs a job that would last; what it says and when it ends. */
 static void disturb(const char *title, const char *strategy, void (*fault)(void), double timeout_s,
                     const char *const *words)
@@ -278,13 +290,16 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
     launched_await_steps(4);
     double began_s = now_s();
     fault();
-    /* mpirun itself would wait for its daemon at the other end of a link that is down: the head ends
-     * it (party.c). */
     while (access(LAUNCH_RESULT, F_OK) != 0 && now_s() < began_s + timeout_s + most_s)
         usleep(10000);
     double took_s = now_s() - began_s;
-    command_finish(&started, &command, began_s - started.began_s + timeout_s + 6 * most_s);
+    /* mpirun would wait for its daemon at the other end of a link that is down: the head ends it
+     * (party.c). That daemon has the test's pipe until it learns so. */
+    while (fault == unplug && !has_ended(started.pid))
+        if (usleep(10000), now_s() > began_s + timeout_s + 2 * most_s)
+            fail_msg("%s: mpirun waits for a machine that is cut off", title);
     network_plug(&network, 1, true);
+    command_finish(&started, &command, began_s - started.began_s + timeout_s + 6 * most_s);
     if (command.exit_code == 0 || command.late || took_s > timeout_s + most_s ||
         launch_count_errors(command.err) != 1)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
@@ -315,11 +330,6 @@ static void stop_rank(void)
 static void stop_part(void)
 {
     kill(launched_process(2, true), SIGSTOP);
-}
-
-static void unplug(void)
-{
-    network_plug(&network, 1, false);
 }
 
 TEST(test_faults)

@@ -2,6 +2,7 @@
  * test_cli_run.c - what a run and a sweep print, and the document that scripts read.
  */
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -117,6 +118,54 @@ TEST(test_json_is_one_document)
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
     assert_int_equal(json_number_at(command.json, "timing.steps"), 6);
     assert_string_equal(command.err, ""); /* no results directory: nothing to say */
+}
+
+/* Each of a run's parts takes time, and together they are no more than the command took. */
+TEST(test_wall_clock)
+{
+    static const char *const parts[] = {"start_s", "connect_s",     "compile_s",
+                                        "proof_s", "warmup_s",      "measured_s",
+                                        "eval_s",  "checkpoints_s", "end_s"};
+    struct command command;
+    const double began_s = now_s();
+    run(&command, 0, RUN "eval.final=yes run.prove=yes checkpoint.save=w.safetensors --json");
+    const double took_s = now_s() - began_s;
+    const json_t *wall = json_at(command.json, "wall");
+    double sum_s = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        assert_true(json_number_at(wall, parts[i]) > 0);
+        sum_s += json_number_at(wall, parts[i]);
+    }
+    const double seconds = json_number_at(wall, "seconds");
+    if (!(fabs(sum_s - seconds) <= 0.01 * seconds && seconds <= took_s))
+        fail_msg("parts of %.3f s, wall clock %.3f s, and the command took %.3f s", sum_s, seconds,
+                 took_s);
+    assert_true(json_number_at(wall, "measured_s") * 1e9 >=
+                0.999 * json_number_at(command.json, "ranks.0.step_ns.mean") *
+                    json_number_at(command.json, "ranks.0.steps"));
+}
+
+/* A made-up machine of two nodes of 3 GB, with a core on each. */
+TEST(test_memory_of_a_node)
+{
+    const char *const environment[] = {
+        "HWLOC_SYNTHETIC=Package:2 [NUMANode(memory=3000000000)] core:1 pu:1", "HWLOC_THISSYSTEM=1",
+        NULL};
+    struct started started;
+    struct command command;
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+        skip();
+    dpbench_start(&started, environment, RUN "--json");
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 0);
+    assert_true(json_number_at(command.json, "machine.memory_bytes") == 6e9);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *rank = json_array_get(json_at(command.json, "ranks"), i);
+        if (json_is_array(json_at(rank, "cores"))) /* the test may have a part of the machine */
+            assert_true(json_number_at(rank, "node_memory_bytes") == 3e9);
+        else
+            assert_true(json_is_null(json_at(rank, "node_memory_bytes")));
+    }
 }
 
 TEST(test_origins)

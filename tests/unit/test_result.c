@@ -16,6 +16,7 @@
 #include "record/live.h"
 #include "record/monitor_report.h"
 #include "record/result.h"
+#include "record/wall.h"
 
 /* A strategy without a contract of its own. */
 static const struct dpb_comm_ops synchronous;
@@ -140,6 +141,48 @@ TEST_WITH(document_says_what_journals_say, bench_create, bench_destroy)
                         "0x0000000000000abc");
     assert_within(dpb_json_number(json_array_get(ranks, 1), "step_ns.median"), 11 * MS, 1e-3);
     assert_false(has_warning(document, "not_finite"));
+}
+
+/* 100 ms before rank 0 opened its journal, 10 ms of each part but 60 of steps, and the end is under
+ * way; two steps of 11 ms are warm-up. */
+TEST_WITH(wall_clock_has_parts_that_add_up, bench_create, bench_destroy)
+{
+    static const char *const parts[] = {"start_s", "connect_s",     "compile_s",
+                                        "proof_s", "warmup_s",      "measured_s",
+                                        "eval_s",  "checkpoints_s", "end_s"};
+    struct bench *bench = *state;
+    struct dpb_journal *journal = journal_of(bench, 0);
+    const int64_t now_ns = dpb_now_ns();
+    json_t *wall = dpb_wall_to_json(bench->board, journal);
+    assert_true(json_is_null(wall)); /* no command */
+    journal->spent_from_ns = now_ns;
+    journal->spending = DPB_SPENT_END;
+    for (int i = 0; i < DPB_SPENT_PARTS; i++)
+        journal->spent_ns[i] = (i == DPB_SPENT_STEPS ? 60 : 10) * INT64_C(1000000);
+    journal->opened_ns = now_ns - 130 * INT64_C(1000000);
+    dpb_board_about(bench->board)->command_ns = journal->opened_ns - 100 * INT64_C(1000000);
+    for (int opened = 1; opened >= 0; opened--) {
+        double sum = 0;
+        journal->opened_ns = opened ? journal->opened_ns : 0;
+        wall = own_json(dpb_wall_to_json(bench->board, journal));
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            sum += dpb_json_number(wall, parts[i]);
+        assert_within(sum, dpb_json_number(wall, "seconds"), 1e-9);
+        assert_true(sum >= 0.23);
+        if (!opened) /* rank 0 did not come so far */
+            assert_within(dpb_json_number(wall, "start_s"), sum, 0);
+        else
+            assert_within(dpb_json_number(wall, "start_s"), 0.11, 1e-9);
+        assert_within(dpb_json_number(wall, "warmup_s"), opened ? 0.022 : 0, 1e-9);
+        assert_within(dpb_json_number(wall, "measured_s"), opened ? 0.038 : 0, 1e-9);
+    }
+    char text[512];
+    wall = own_json(json_pack("{s:f, s:f, s:f, s:f}", "seconds", 10.0, "start_s", 1.5, "compile_s",
+                              0.001, "measured_s", 8.499));
+    FILE *out = fmemopen(text, sizeof text, "w");
+    dpb_wall_print(wall, out);
+    fclose(out);
+    assert_string_equal(text, "  wall clock    10.00 s: start 1.50, measured steps 8.50\n");
 }
 
 /* Of five counters, the k-th rises by 2 k bytes in two seconds. */
