@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "conform/conform.h"
+#include "plugin/trial.h"
 
 static const char where[] = "dpbench conform";
 
@@ -318,9 +319,11 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
 {
     const struct dpb_plugin *reference;
     void *options = NULL;
-    if (plugin->missing)
+    char text[DPB_REASON_BYTES];
+    const char *missing = dpb_trial_missing(plugin, text);
+    if (missing)
         return dpb_fail(DPB_UNSUPPORTED, "%s '%s' cannot run here: %s",
-                        dpb_plugin_kind_name[plugin->kind], plugin->name, plugin->missing);
+                        dpb_plugin_kind_name[plugin->kind], plugin->name, missing);
     try_options(conform, plugin);
     if (plugin->kind == DPB_PLUGIN_COMM)
         return conform_comm(conform, plugin, config);

@@ -16,6 +16,7 @@
 #include "machine/cores.h"
 #include "machine/memory.h"
 #include "machine/topology.h"
+#include "plugin/trial.h"
 #include "record/facts.h"
 #include "record/load_report.h"
 #include "record/result.h"
@@ -219,9 +220,11 @@ static dpb_status measure_plugin(const struct measuring *m, const struct dpb_plu
                                  json_t *list)
 {
     const struct dpb_device_ops *ops = device->ops;
-    json_t *plugin = json_pack("{s:s, s:s?}", "name", device->name, "missing", device->missing);
+    char text[DPB_REASON_BYTES];
+    const char *missing = dpb_trial_missing(device, text);
+    json_t *plugin = json_pack("{s:s, s:s?}", "name", device->name, "missing", missing);
     json_array_append_new(list, plugin);
-    if (device->missing)
+    if (missing)
         return DPB_OK;
     uint32_t n = 0;
     DPB_TRY(ops->links->count(&n));

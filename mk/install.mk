@@ -30,6 +30,9 @@ INSTALL_DIRS += share/dpbench/schemas
 IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))
 INSTALL_DIRS += share/dpbench/profiles
 IN_share/dpbench/profiles := $(sort $(wildcard profiles/*.json))
+# When a GPU last proved a plugin, for `dpbench plugins`.
+INSTALL_DIRS += share/dpbench/bench/gpu
+IN_share/dpbench/bench/gpu := $(sort $(wildcard bench/gpu/*.json))
 IN_bin                    := $(BUILD)/dpbench
 IN_libexec/dpbench        := $(COMMANDS)
 IN_lib/dpbench            := $(PLUGINS)

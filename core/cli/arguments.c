@@ -18,19 +18,30 @@
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
 
-dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX])
+bool dpb_shared_find(const char *name, char directory[PATH_MAX], char *tried, size_t size)
 {
     static const char *const places[] = {"../share/dpbench", "..", "../.."};
-    char own[PATH_MAX - 128], place[PATH_MAX], tried[2 * PATH_MAX] = "";
+    char own[PATH_MAX - 128], place[PATH_MAX];
+    tried[0] = '\0';
     if (!dpb_own_directory(own, sizeof own))
-        return dpb_fail(DPB_UNSUPPORTED, "/proc is not mounted, by which dpbench finds its files");
+        return false;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(place, sizeof place, "%s/%s/%s", own, places[i], name);
         if (realpath(place, directory))
-            return DPB_OK;
+            return true;
         size_t used = strlen(tried);
-        snprintf(tried + used, sizeof tried - used, "%s%s", used > 0 ? ", " : "", place);
+        snprintf(tried + used, size - used, "%s%s", used > 0 ? ", " : "", place);
     }
+    return false;
+}
+
+dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX])
+{
+    char tried[2 * PATH_MAX];
+    if (dpb_shared_find(name, directory, tried, sizeof tried))
+        return DPB_OK;
+    if (tried[0] == '\0')
+        return dpb_fail(DPB_UNSUPPORTED, "/proc is not mounted, by which dpbench finds its files");
     return dpb_fail(DPB_IO, "the directory %s of dpbench is missing; tried %s", name, tried);
 }
 

@@ -99,6 +99,8 @@ const char *dpb_missing_option(const char *word);
 /* The directory of this name ("conf", "templates") that came with dpbench: beside the
  * installed program, or in dpbench's own tree. */
 dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX]);
+/* The same without a message. False: it is not there; `tried`: the places. */
+bool dpb_shared_find(const char *name, char directory[PATH_MAX], char *tried, size_t size);
 /* Its experiments whose names match the pattern, at least one; globfree them. */
 dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
 /* The whole of a file of text, to be freed; DPB_IO: it cannot be read, or is empty. */

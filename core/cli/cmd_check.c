@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"
+#include "plugin/trial.h"
 #include "record/gpus_report.h"
 #include "record/result_file.h"
 
@@ -59,7 +60,7 @@ static dpb_status print_sharing(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
     struct dpb_sharing sharing;
-    DPB_TRY(dpb_experiment_sharing(experiment, 0, &sharing));
+    DPB_TRY(dpb_trial_sharing(device, experiment->options[DPB_PLUGIN_DEVICE], &sharing));
     const char *name = dpb_sharing_name(&sharing);
     if (((const struct dpb_device_ops *)device->ops)->sharing)
         printf("  workers on one device: %s\n", name ? name : "how they share it is not known");

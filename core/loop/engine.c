@@ -47,7 +47,9 @@ dpb_status dpb_engine_open(const struct dpb_experiment *experiment, uint32_t thr
     DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
     const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
     snprintf(page->gpu, sizeof page->gpu, "%s", gpu ? gpu : "");
-    DPB_TRY(dpb_experiment_sharing(experiment, args.index, &page->sharing));
+    if (engine->ops->sharing)
+        DPB_TRY(engine->ops->sharing(experiment->options[DPB_PLUGIN_DEVICE], args.index,
+                                     &page->sharing));
     if (engine->ops->queues)
         *arenas = (struct dpb_device_arenas){engine->ops->queues, engine->device,
                                              capture_refusal(experiment, engine)};

@@ -25,6 +25,7 @@
 #include "plan/resume.h"
 #include "plan/unused.h"
 #include "plugin/plugins.h"
+#include "plugin/trial.h"
 #include "world/world.h"
 
 /* Where the setting comes from; NULL: it is the default. */
@@ -296,16 +297,6 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
     return DPB_OK;
 }
 
-dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
-                                  struct dpb_sharing *sharing)
-{
-    const struct dpb_device_ops *ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    *sharing = (struct dpb_sharing){0};
-    if (!ops->sharing)
-        return DPB_OK;
-    return ops->sharing(experiment->options[DPB_PLUGIN_DEVICE], index, sharing);
-}
-
 /* The files of a plugin's options. */
 static size_t add_files(const struct dpb_option_table *table, struct dpb_named_file *files,
                         size_t n, size_t capacity)
@@ -347,16 +338,19 @@ static dpb_status check_files(const struct dpb_experiment *experiment,
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment,
                                 const struct dpb_named_file *beside, size_t n_beside)
 {
+    char text[DPB_REASON_BYTES];
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         const struct dpb_plugin *plugin = experiment->plugins[kind];
         const struct dpb_plugin_place *place = &dpb_plugin_place[kind];
-        if (plugin && plugin->missing)
+        const char *missing = plugin ? dpb_trial_missing(plugin, text) : NULL;
+        if (missing)
             return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, place->section, place->key,
                                    "%s '%s' cannot run here: %s", dpb_plugin_kind_name[kind],
-                                   plugin->name, plugin->missing);
+                                   plugin->name, missing);
     }
     struct dpb_sharing sharing;
-    DPB_TRY(dpb_experiment_sharing(experiment, 0, &sharing));
+    DPB_TRY(dpb_trial_sharing(experiment->plugins[DPB_PLUGIN_DEVICE],
+                              experiment->options[DPB_PLUGIN_DEVICE], &sharing));
     DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
     DPB_TRY(probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save));
     return check_files(experiment, beside, n_beside);

@@ -22,10 +22,6 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
 /* Before dpb_experiment_build, which opens no data then: has those of an experiment that was built
  * for a server and has the same, if they are still there. */
 void dpb_experiment_take_data(struct dpb_experiment *experiment, struct dpb_experiment *from);
-/* How processes share the device of place `index` of this machine; zeros where the plugin has no
- * such hook. Fails if the plugin's options exclude this sharing. */
-dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
-                                  struct dpb_sharing *sharing);
 /* Whether the run can begin here: plugins, the device of the first place, and the files that the
  * run will write, the result aside: none of them may be one that it reads. `beside`: other files of
  * the command, as -c and --output; NULL: none. */

@@ -115,8 +115,7 @@ static void load_object(struct object *object, const struct dpb_host *host)
 {
     char against[DPB_REASON_BYTES];
     if (!dpb_trial_look(object->path, against, sizeof against) ||
-        (tries && !is_own_file(object->path) &&
-         !dpb_trial_load(object->path, host, against, sizeof against))) {
+        (tries && !is_own_file(object->path) && !dpb_trial_load(object->path, host, against))) {
         refuse(object, against);
         return;
     }

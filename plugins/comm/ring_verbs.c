@@ -55,9 +55,13 @@ static dpb_status ring_verbs_contract(const void *options_, const struct dpb_com
 static const struct dpb_comm_ops ring_verbs_ops = {
     .open = ring_verbs_open, .contract = ring_verbs_contract, DPB_RING_STRATEGY_HOOKS};
 
-static char missing[512];
+static const char *missing_here(void)
+{
+    static char text[512];
+    return port_missing(text, sizeof text) ? text : NULL;
+}
 
-static struct dpb_plugin ring_verbs = {
+static const struct dpb_plugin ring_verbs = {
     DPB_PLUGIN_HEAD(COMM, ring_verbs_ops),
     .capabilities = DPB_RING_STRATEGY_CAPABILITIES,
     .name = "ring_verbs",
@@ -65,12 +69,11 @@ static struct dpb_plugin ring_verbs = {
     .summary = "replicated, ring all-reduce over RDMA: scatter-reduce, then all-gather",
     .options = options,
     .options_size = sizeof(struct ring_verbs_options),
+    .missing = missing_here,
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
     host = given;
-    if (port_missing(missing, sizeof missing))
-        ring_verbs.missing = missing;
     return &ring_verbs;
 }

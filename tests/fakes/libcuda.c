@@ -1,11 +1,13 @@
 /*
  * libcuda.c - stands in for the NVIDIA driver's libcuda.so.1, found by LD_LIBRARY_PATH; what it
  * answers comes from the environment: FAKE_CUDA_VERSION (13000), FAKE_CUDA_VERSION_ERROR,
- * FAKE_CUDA_INIT (the error of cuInit), FAKE_CUDA_COUNT. With FAKE_WITHOUT_INIT it is a library
- * that has no cuInit. What else cuDNN looks for before it compiles a kernel is there and gives
- * CUDA_ERROR_NOT_SUPPORTED.
+ * FAKE_CUDA_INIT (the error of cuInit), FAKE_CUDA_COUNT. cuInit appends the process's number to
+ * FAKE_CUDA_STARTS. With FAKE_WITHOUT_INIT it is a library that has no cuInit. What else
+ * cuDNN looks for before it compiles a kernel is there and gives CUDA_ERROR_NOT_SUPPORTED.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define FAKE __attribute__((visibility("default")))
 
@@ -33,6 +35,12 @@ static int started; /* by cuInit; the others answer CUDA_ERROR_NOT_INITIALIZED b
 int cuInit(unsigned flags)
 {
     int error = flags == 0 ? number("FAKE_CUDA_INIT", 0) : 1;
+    const char *starts = getenv("FAKE_CUDA_STARTS");
+    FILE *file = starts != NULL ? fopen(starts, "a") : NULL;
+    if (file != NULL) {
+        fprintf(file, "%d\n", (int)getpid());
+        fclose(file);
+    }
     started = error == 0;
     return error;
 }

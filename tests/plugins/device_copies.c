@@ -101,12 +101,18 @@ static const struct dpb_device_links copies_links = {.count = copies_count,
 
 static struct dpb_device_ops copies_ops;
 
-static struct dpb_plugin plugin_copies = {
+static const char *copies_missing(void)
+{
+    return getenv("COPIES_MISSING");
+}
+
+static const struct dpb_plugin plugin_copies = {
     DPB_PLUGIN_HEAD(DEVICE, copies_ops),
     .capabilities = DPB_DEVICE_FP32,
     .name = "copies",
     .version = "1",
     .summary = "for tests: devices to copy to and from",
+    .missing = copies_missing,
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
@@ -118,6 +124,5 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     copies_ops = *(const struct dpb_device_ops *)plugin->ops;
     copies_ops.links = &copies_links;
     copies_ops.monitor = &cuda_monitor;
-    plugin_copies.missing = getenv("COPIES_MISSING");
     return &plugin_copies;
 }

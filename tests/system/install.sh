@@ -49,6 +49,23 @@ verdict $? "manual pages and completion"
     [ "$(grep -c '"usable": true' "$work/log")" -ge "$(find "$prefix/lib/dpbench" -name '*_*.so' | wc -l)" ]
 verdict $? "what is installed can be used"
 
+# Of the days on which a plugin was tried on a GPU the last one that proved it.
+contacts=$prefix/share/dpbench/bench/gpu
+for row in '2098-12-31 early passed' '2099-01-01 late passed' '2099-01-02 failing failed'; do
+    read -r day name judged <<END
+$row
+END
+    echo "{\"day\": \"$day\", \"gpu\": \"G9\", \"parts\": [{\"name\": \"$name\", \"verdict\": \"$judged\",
+        \"proves\": [\"comm_ps_gpu\"]}]}" >"$contacts/$day.json"
+done
+(diff -r bench/gpu "$contacts" | grep -v "^Only in $prefix") >"$work/log" ||
+    (outside dpbench plugins) >"$work/log" 2>&1 &&
+    grep -A 1 '^comm  *ps_gpu ' "$work/log" | grep -q '^  *proved on a GPU: 2099-01-01, G9: late$' &&
+    grep -A 1 '^comm  *replicated ' "$work/log" | grep -q '^  *proved on a GPU: never$' &&
+    ! grep -A 1 '^comm  *shm ' "$work/log" | grep -q 'on a GPU'
+verdict $? "when a GPU last proved a plugin"
+rm -f "$contacts"/2098* "$contacts"/2099*
+
 # test_conf checks and runs every experiment of the tree.
 (diff -r conf "$prefix/share/dpbench/conf" && for name in quickstart strategies; do
     outside dpbench check $name || exit

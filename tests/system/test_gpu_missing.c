@@ -98,6 +98,49 @@ CASE(test_missing)
     }
 }
 
+/* The processes that have started the driver; `launcher`: whether that process is one of them. */
+static size_t count_starts(const char *path, pid_t launcher, bool *is_one)
+{
+    FILE *file = fopen(path, "r");
+    size_t n = 0;
+    *is_one = false;
+    for (int pid; file && fscanf(file, "%d", &pid) == 1; n++)
+        *is_one |= pid == launcher;
+    if (file)
+        fclose(file);
+    (void)remove(path);
+    return n;
+}
+
+/* A driver that was started has threads in its process, which then take the launcher's signals. */
+CASE(test_launcher_starts_no_driver)
+{
+    static const struct {
+        const char *arguments;
+        bool asks;
+    } cases[] = {{"plugins", true},
+                 {"check -c x.ini", true},
+                 {"-c x.ini", true},
+                 {"help device.ids", false},
+                 {"list", false}};
+    char path[4096], starts[4096], here[2048];
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/cuda", build_directory());
+    snprintf(starts, sizeof starts, "FAKE_CUDA_STARTS=%s/starts", getcwd(here, sizeof here));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct started started;
+        struct command command;
+        bool launcher;
+        dpbench_start(&started, WORDS(path, starts), "%s", cases[i].arguments);
+        const pid_t pid = started.pid;
+        command_finish(&started, &command, deadline_s);
+        const size_t n = count_starts(strchr(starts, '=') + 1, pid, &launcher);
+        if (launcher || cases[i].asks != (n > 0))
+            fail_msg("'%s': %zu processes start the driver%s", cases[i].arguments, n,
+                     launcher ? ", and the launcher is one" : "");
+        command_free(&command);
+    }
+}
+
 static int set_up(void **state)
 {
     int result = sandbox_setup(state);
@@ -110,9 +153,11 @@ static int set_up(void **state)
 /* One of the two is so. */
 int main(void)
 {
-    if (is_built())
+    if (is_built()) {
         add_case(test_missing, NULL, "missing");
-    else
+        add_case(test_launcher_starts_no_driver, NULL, "the launcher starts no driver");
+    } else {
         add_case(test_not_built, NULL, "not built");
+    }
     return test_main(set_up, sandbox_teardown);
 }

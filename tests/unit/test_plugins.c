@@ -3,10 +3,12 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -14,6 +16,7 @@
 #include "lib/test.h"
 #include "plan/experiment.h"
 #include "plugin/plugins.h"
+#include "plugin/trial.h"
 
 static char directory[PATH_MAX]; /* of the test's plugins */
 static char scratch[PATH_MAX];   /* a directory of this run's own */
@@ -109,6 +112,80 @@ static const struct dpb_plugin *load(dpb_plugin_kind kind, const char *name)
         assert_false(dpb_plugin_check(&wrong, kind, reason)); \
         expect_words(#CHANGE, reason, WORDS(__VA_ARGS__));    \
     } while (0)
+
+static int n_asked; /* in this process */
+
+static const char *is_missing(void)
+{
+    n_asked++;
+    return "there is no card";
+}
+
+static const char *is_there(void)
+{
+    return NULL;
+}
+
+static const char *dies(void)
+{
+    (void)raise(SIGKILL);
+    return NULL;
+}
+
+static void hangs(const void *context, void *answer)
+{
+    (void)context, (void)answer;
+    pause();
+}
+
+/* What starts a driver does so in a child, and costs its limit at most. */
+TEST(test_missing_is_asked_in_a_child)
+{
+    const char *(*const hooks[])(void) = {is_missing, is_there, dies, NULL};
+    static const char *const words[] = {"there is no card", NULL,
+                                        "asking for its driver ends the process: signal 9 (Killed)",
+                                        NULL};
+    char text[DPB_REASON_BYTES];
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++) {
+        const struct dpb_plugin plugin = {.missing = hooks[i]};
+        const char *missing = dpb_trial_missing(&plugin, text);
+        if (!words[i])
+            assert_null(missing);
+        else
+            assert_string_equal(missing, words[i]);
+    }
+    assert_int_equal(n_asked, 0);
+    const struct dpb_trial trial = {"asking", 20000000, hangs, NULL};
+    assert_false(dpb_trial_ask(&trial, NULL, 0, text));
+    assert_string_equal(text, "asking takes more than 0.02 s");
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+
+static dpb_status share(const void *options, uint32_t index, struct dpb_sharing *sharing)
+{
+    n_asked++;
+    if (options)
+        return dpb_fail(DPB_USAGE, "place %u is taken", index);
+    *sharing = (struct dpb_sharing){true, "MPS"};
+    return DPB_OK;
+}
+
+TEST(test_sharing_is_asked_in_a_child)
+{
+    const struct dpb_device_ops ops = {.sharing = share}, none = {.sharing = NULL};
+    const struct dpb_plugin device = {.ops = &ops}, other = {.ops = &none};
+    struct dpb_sharing sharing;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_trial_sharing(&device, NULL, &sharing), DPB_OK);
+    assert_true(sharing.known);
+    assert_string_equal(sharing.service, "MPS");
+    assert_int_equal(dpb_trial_sharing(&other, &ops, &sharing), DPB_OK);
+    assert_false(sharing.known);
+    assert_int_equal(dpb_trial_sharing(&device, &ops, &sharing), DPB_USAGE);
+    assert_string_equal(dpb_first_error(NULL), "place 0 is taken");
+    assert_int_equal(n_asked, 0);
+    dpb_first_error_clear();
+}
 
 TEST(test_wrong_structs)
 {

@@ -247,7 +247,7 @@ struct dpb_device_ops {
     const struct dpb_monitor_ops *monitor;
     /* May be NULL: unknown. How processes share the device of place `index`, as this process finds
      * it. Fails if `options` (NULL: their defaults) ask for another way. Needs no `open`, and asks
-     * the driver alone. */
+     * the driver alone: in a rank, or in a child of the launcher. */
     dpb_status (*sharing)(const void *options, uint32_t index, struct dpb_sharing *sharing);
     /* With DPB_DEVICE_EMULATED. Needs no `open`; refuses options that cannot work. */
     dpb_status (*emulation)(const void *options, struct dpb_emulation *emulation);

@@ -21,7 +21,7 @@
 #include "queue.h"
 
 #define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
-#define DPB_ABI 32 /* rises with every change of these headers that a plugin is built on */
+#define DPB_ABI 33 /* rises with every change of these headers that a plugin is built on */
 
 typedef enum dpb_plugin_kind {
     DPB_PLUGIN_MODEL,
@@ -58,10 +58,11 @@ struct dpb_plugin {
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
     const char *const *thread_variables;
-    /* The part that this machine lacks for the plugin to run, and how to get it, for `dpbench
-     * plugins`; NULL: nothing is missing. The options are valid all the same: an experiment may be
-     * written on another machine than the one that runs it. */
-    const char *missing;
+    /* Optional. Returns the part that this machine lacks for the plugin to run, and how to get it;
+     * NULL: nothing is missing. Core calls it in a child, which has 30 s and ends afterwards: the
+     * hook may start a driver, the entry may not. The options are valid all the same: an experiment
+     * may be written on another machine than the one that runs it. */
+    const char *(*missing)(void);
 };
 
 /* The prefix of every plugin struct: DPB_PLUGIN_HEAD(COMM, shm_ops), the kind and its ops. */

@@ -82,9 +82,6 @@ static dpb_status need_nccl(const struct hierarchical_options *given, struct dpb
 {
     const struct dpb_nccl_library *library;
     DPB_TRY(dpb_nccl_load(host, &library));
-    if (library->missing)
-        return host->fail(DPB_UNSUPPORTED, "comm.inside = nccl cannot run here: %s",
-                          library->missing);
     add_versions(library->versions);
     needs->capabilities |= dpb_nccl_capabilities(&given->nccl);
     needs->on_device = true;

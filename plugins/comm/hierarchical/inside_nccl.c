@@ -325,6 +325,9 @@ static dpb_status open_nccl(struct hierarchical *comm)
     const struct dpb_device_arenas *device = comm->job.device;
     const struct dpb_nccl_library *library;
     DPB_TRY(dpb_nccl_load(host, &library));
+    const char *missing = library->missing();
+    if (missing)
+        return host->fail(DPB_UNSUPPORTED, "comm.inside = nccl cannot run here: %s", missing);
     DPB_TRY(library->settle_options(&comm->nccl_options, &comm->job));
     comm->nccl = host->alloc(sizeof *comm->nccl);
     if (!comm->nccl)

@@ -591,8 +591,9 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     bool captures;
     const struct options *given = options;
     void *made;
-    if (nccl_missing)
-        return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", nccl_missing);
+    const char *missing = nccl_missing();
+    if (missing)
+        return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", missing);
     DPB_TRY(settle_capture(given, args, &captures));
     DPB_TRY(communicator_settle_options(&given->nccl, args));
     DPB_TRY(dpb_strategy_open(host, args, sizeof(struct nccl), &made));
@@ -838,7 +839,7 @@ static const struct dpb_comm_ops coded_ops = {.needs = nccl_needs,
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
-static struct dpb_plugin nccl_plugin = {
+static const struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
     .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE |
                     DPB_COMM_WHOLE_SHARDS | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
@@ -848,6 +849,7 @@ static struct dpb_plugin nccl_plugin = {
     .options = option_rows,
     .options_size = sizeof(struct options),
     .libraries = nccl_versions,
+    .missing = nccl_missing,
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
@@ -855,6 +857,5 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     host = given;
     if (!nccl_set_up(given))
         return NULL;
-    nccl_plugin.missing = nccl_missing;
     return &nccl_plugin;
 }

@@ -47,8 +47,6 @@ static const struct dpb_option option_table[] = {
      NULL},
     {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL, NULL}};
 
-static const char *missing;
-
 /* ---- which GPU ----------------------------------------------------------------------------- */
 
 /* The number at place `index` of a list like "0,2"; -1: there is none, -2: up to there that is no
@@ -193,6 +191,7 @@ static dpb_status bytes_moved(const void *options, const struct dpb_compile_args
 static dpb_status open_device(const void *options, const struct dpb_device_args *args,
                               void **device)
 {
+    const char *missing = cuda_driver_missing(CUDART_VERSION);
     if (missing)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
     struct options given = options_of(options);
@@ -269,16 +268,26 @@ static const struct dpb_device_ops ops = {
 
 enum { VERSION_BYTES = 32 };
 
-static char built[3][VERSION_BYTES], loaded[3][VERSION_BYTES];
+/* tests/gpu/libraries looks for this text in the file. */
+#define TEXT(number) #number
+#define TEXT_OF(number) TEXT(number)
+static const char built_for[] =
+    "built for cuDNN " TEXT_OF(CUDNN_MAJOR) "." TEXT_OF(CUDNN_MINOR) "." TEXT_OF(CUDNN_PATCHLEVEL);
+static char built[2][VERSION_BYTES], loaded[3][VERSION_BYTES];
 
 static const struct dpb_library libraries[] = {
     {.name = "CUDA runtime", .built = built[0], .loaded = loaded[0]},
-    {.name = "cuDNN", .built = built[1], .loaded = loaded[1]},
-    {.name = "cuBLASLt", .built = built[2], .loaded = loaded[2]},
+    {.name = "cuDNN", .built = &built_for[sizeof "built for cuDNN"], .loaded = loaded[1]},
+    {.name = "cuBLASLt", .built = built[1], .loaded = loaded[2]},
     {.name = NULL},
 };
 
-static struct dpb_plugin plugin = {
+static const char *missing_here(void)
+{
+    return cuda_driver_missing(CUDART_VERSION);
+}
+
+static const struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
     .capabilities =
         DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
@@ -288,6 +297,7 @@ static struct dpb_plugin plugin = {
     .options = option_table,
     .options_size = sizeof(struct options),
     .libraries = libraries,
+    .missing = missing_here,
 };
 
 static void write_version(char *text, size_t version, size_t major_unit, size_t minor_unit)
@@ -302,9 +312,8 @@ static void write_versions(void)
     cudaRuntimeGetVersion(&runtime);
     write_version(built[0], CUDART_VERSION, 1000, 10);
     write_version(loaded[0], (size_t)runtime, 1000, 10);
-    write_version(built[1], CUDNN_VERSION, 10000, 100);
     write_version(loaded[1], cudnnGetVersion(), 10000, 100);
-    write_version(built[2], CUBLAS_VERSION, 10000, 100);
+    write_version(built[1], CUBLAS_VERSION, 10000, 100);
     write_version(loaded[2], cublasLtGetVersion(), 10000, 100);
 }
 
@@ -316,10 +325,8 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
         host->fail(DPB_FAILED,
                    "device cuda: built for cuDNN %s, but cuDNN %s was loaded; rebuild it or mend "
                    "LD_LIBRARY_PATH",
-                   built[1], loaded[1]);
+                   libraries[1].built, loaded[1]);
         return NULL;
     }
-    missing = cuda_driver_missing(CUDART_VERSION);
-    plugin.missing = missing;
     return &plugin;
 }

@@ -8,8 +8,8 @@
 
 /* Returns why a plugin built against CUDA release `built` (CUDART_VERSION: 13000) cannot run here,
  * for dpb_plugin.missing; NULL: it can. Reasons: no driver, a driver that is too old or does not
- * start, no GPU. Initialises the driver, which takes tenths of a second with GPUs. Called once, by
- * dpb_plugin_entry. The text lives as long as the process. */
+ * start, no GPU. Initialises the driver, which takes tenths of a second with GPUs and starts
+ * threads: never in the launcher. The text lives until the next call. */
 const char *cuda_driver_missing(int built);
 
 #endif

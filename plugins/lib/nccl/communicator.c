@@ -21,31 +21,35 @@ enum { MOST_CTAS = 64 /* of NCCL's, whatever it is given */, WORD_BYTES = 32, TE
 
 enum { LEAST_VERSION = NCCL_VERSION(2, 14, 3) /* the first whose calls need not block */ };
 
-static char built[24], loaded[24];
+/* tests/gpu/libraries looks for this text in the file. */
+#define TEXT(number) #number
+#define TEXT_OF(number) TEXT(number)
+static const char built_for[] =
+    "built for NCCL " TEXT_OF(NCCL_MAJOR) "." TEXT_OF(NCCL_MINOR) "." TEXT_OF(NCCL_PATCH);
+static char loaded[24];
 
-const struct dpb_library nccl_versions[] = {{.name = "NCCL", .built = built, .loaded = loaded},
-                                            {.name = NULL}};
-const char *nccl_missing;
+const struct dpb_library nccl_versions[] = {
+    {.name = "NCCL", .built = &built_for[sizeof "built for NCCL"], .loaded = loaded},
+    {.name = NULL}};
 const struct dpb_host *nccl_host;
 
-static void write_version(char *text, size_t bytes, int version)
+const char *nccl_missing(void)
 {
-    snprintf(text, bytes, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    return cuda_driver_missing(CUDART_VERSION);
 }
 
 bool nccl_set_up(const struct dpb_host *host)
 {
     int version = 0;
     ncclGetVersion(&version);
-    write_version(built, sizeof built, NCCL_VERSION_CODE);
-    write_version(loaded, sizeof loaded, version);
+    snprintf(loaded, sizeof loaded, "%d.%d.%d", version / 10000, version % 10000 / 100,
+             version % 100);
     if (version < LEAST_VERSION || version / 10000 != NCCL_VERSION_CODE / 10000) {
         host->fail(DPB_FAILED, "built for NCCL %s, but NCCL %s was loaded; mend LD_LIBRARY_PATH",
-                   built, loaded);
+                   nccl_versions[0].built, loaded);
         return false;
     }
     nccl_host = host;
-    nccl_missing = cuda_driver_missing(CUDART_VERSION);
     return true;
 }
 

@@ -10,12 +10,14 @@
 
 #include "lib/object/nccl.h"
 
-/* Compares NCCL's versions, built against and loaded, and looks for a driver. Call it first. False:
- * the versions cannot work together, and the message is written. */
+/* Compares NCCL's versions, built against and loaded. Call it first. False: the versions cannot
+ * work together, and the message is written. */
 bool nccl_set_up(const struct dpb_host *host);
 extern const struct dpb_host *nccl_host;
 extern const struct dpb_library nccl_versions[];
-extern const char *nccl_missing; /* why NCCL cannot run here; NULL: it can */
+/* Why NCCL cannot run here; NULL: it can. Initialises the driver: for the process that will run
+ * NCCL, and for dpb_plugin.missing. */
+const char *nccl_missing(void);
 
 /* Returns ncclNumTypes if NCCL has no such type. */
 ncclDataType_t nccl_type_of(dpb_dtype type);

@@ -94,7 +94,7 @@ struct dpb_nccl_range {
  */
 struct dpb_nccl_library {
     const struct dpb_library *versions; /* ended by name = NULL */
-    const char *missing;                /* why NCCL cannot run here; NULL: it can */
+    const char *(*missing)(void);       /* why NCCL cannot run here; NULL: it can */
 
     /* Refuses options that contradict each other or the environment. Writes options for NCCL into
      * the environment. Call before the process calls NCCL for the first time. */
