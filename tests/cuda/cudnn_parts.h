@@ -32,7 +32,8 @@ static inline void stand_in_dawdle(const char *call)
 
 /* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward: that call's engine without
  * tensor cores; every: all of that call's; and when asked for: added: what adds to another
- * gradient. With `stuck` the GPU's context fails from the first failure on. */
+ * gradient; heuristic: A, which has no answers. With `stuck` the GPU's context fails from the first
+ * failure on. */
 static inline bool stand_in_broken(const char *call)
 {
     const char *broken = getenv("DPB_STAND_IN_BROKEN");

@@ -162,8 +162,9 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
         d.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) {
         const auto mode = d.get<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
         const bool fallback = mode == CUDNN_HEUR_MODE_FALLBACK;
+        const int of_a = stand_in_broken("heuristic") ? 0 : (int)ENGINES_OF_A;
         return answer(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, fallback ? (int)ENGINES_OF_A : 0,
-                      fallback ? ENGINES - ENGINES_OF_A : (int)ENGINES_OF_A,
+                      fallback ? ENGINES - ENGINES_OF_A : of_a,
                       &d.to(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH), most, given, values);
     }
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == DESC &&

@@ -126,6 +126,39 @@ TEST(test_equal_shapes)
     session_options(&untuned);
 }
 
+/* The most workspace of a candidate for a convolution, and the least number of candidates. */
+static size_t most_workspace(const char *name, uint32_t *least)
+{
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    struct dpb_session s;
+    size_t most = 0;
+    tune_by(cached(name));
+    session_open(&subject, DPB_PRECISION_BF16, true, &s);
+    const struct program *p = s.program;
+    *least = UINT32_MAX;
+    for (const struct conv_plans *call = p->plans; call; call = call->next) {
+        for (uint32_t i = 0; i < call->n; i++)
+            most = call->plans[i].workspace > most ? call->plans[i].workspace : most;
+        *least = call->n < *least ? call->n : *least;
+    }
+    session_close(&s);
+    session_options(&untuned);
+    return most;
+}
+
+/* Engines of the fallback are candidates only where the heuristic has none that suits. */
+TEST(test_fallback)
+{
+    enum { OF_FALLBACK = 100000 /* what its engine takes */ };
+    uint32_t n;
+    assert_true(most_workspace("heuristic", &n) < OF_FALLBACK);
+    assert_true(n > 1);
+    setenv("DPB_STAND_IN_BROKEN", "heuristic", 1);
+    assert_true(most_workspace("fallback", &n) >= OF_FALLBACK);
+    assert_true(n >= 1);
+    unsetenv("DPB_STAND_IN_BROKEN");
+}
+
 /* Opens a session with that file for tuning; every product has so many choices and has taken the
  * one of that rank. */
 static void expect_products(const char *path, uint32_t n, int rank)

@@ -285,7 +285,8 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
     }
 }
 
-/* A configuration's rank depends on the order alone. */
+/* Engines of the fallback, many without tensor cores, only where heuristic A has none that suits.
+ * A configuration's rank depends on the order alone. */
 static void add_plans(struct making *m)
 {
     m->n_seen = 0;
@@ -294,7 +295,8 @@ static void add_plans(struct making *m)
     if (m->status != CUDNN_STATUS_SUCCESS)
         return;
     add_answers(m, of, CUDNN_HEUR_MODE_A);
-    add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
+    if (m->plans->n == 0)
+        add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
 }
 
 /* Makes only the plan that the tuning's file names; without one, or if it fails, all plans. */

@@ -8,7 +8,7 @@
 #include "plan.h"
 #include "tuning_file.h"
 
-enum { PLAN_CHOICES = 64 /* the most plans of a call */ };
+enum { PLAN_CHOICES = 12 /* the most plans of a call */ };
 
 struct conv_plan {
     cudnnBackendDescriptor_t plan;

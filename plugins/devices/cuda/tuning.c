@@ -3,8 +3,8 @@
  * cuBLASLt's for a product of matrices: timed once, and kept in a file.
  *
  * A GPU's clocks take a moment to rise. So the first trials of a program come after WARM_MS of
- * work. cuDNN has some forty candidates for a convolution, and most take several times as long as
- * the best: they are dropped after their first run. The others run by turns, TRIES times each, and
+ * work. A convolution has up to twelve candidates, and most take several times as long as the best:
+ * they are dropped after their first run. The others run by turns, TRIES times each, and
  * the least median wins. After FIRST_TRIES the clearly slower ones are dropped. A try of a short
  * one is SHORT_RUNS runs.
  *
