@@ -165,13 +165,14 @@ check-gpu: tests-long
 	$(Q)tests/gpu/run $(BUILD)
 gpu-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
-# The first ten minutes with a GPU, by tests/gpu/first, from such a pack without data; GPU_OUT: where the
-# files go. Without make: tests/gpu/first PACK OUT.
-GPU_OUT ?= $(BUILD)/gpu-first
+# The first minutes with a GPU, by tests/gpu/first, from such a pack without data; GPU_OUT: where the files
+# go; GPU_CALL=2: the second call. Without make: tests/gpu/first PACK OUT CALL.
+GPU_OUT  ?= $(BUILD)/gpu-first
+GPU_CALL ?= 1
 gpu-first-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-first.tar.gz nodata
 gpu-first:
-	$(Q)tests/gpu/first $(firstword $(wildcard $(BUILD)/gpu-first.tar.gz) $(BUILD)) $(GPU_OUT)
+	$(Q)tests/gpu/first $(firstword $(wildcard $(BUILD)/gpu-first.tar.gz) $(BUILD)) $(GPU_OUT) $(GPU_CALL)
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all

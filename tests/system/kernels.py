@@ -30,6 +30,8 @@ MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_t
                   "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "pooled_terms": 128,
                   "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64, "mean_pool": 64,
                   "mean_pool_backward": 64, "packs": 64, "weight_update": 80}
+# All reads of a kernel: four packs, or as many of two tensors, and the channels' values, four of them at once.
+MOST_LOADS = {"normalise": 12, "normalise 2": 20, "norm_backward 1": 20, "norm_backward 2": 20}
 # Bytes under way in a multiprocessor for the memory's rate: 4.3 TB/s by 0.9 us, of 132 multiprocessors. A kernel of
 # batch-norm has more with all the registers that it may take.
 IN_FLIGHT = 4.3e12 * 0.9e-6 / 132
@@ -177,8 +179,10 @@ def main():
         good = reads >= LEAST_READS[kernel] and 0 < registers <= MOST_REGISTERS[kernel] and local == 0
         if LEAST_READS[kernel] > 1:
             good = good and in_flight(reads, registers, 128 if kernel == "both_terms" else 256) >= IN_FLIGHT
-        checks.append((f"{what}: {len(names)} function(s), {reads} reads before the first use, {registers} registers, "
-                       f"{local} bytes of local memory", good))
+        loads = sum("LDG" in text for text in code[names[0]]) if len(names) == 1 else 0
+        good = good and loads <= MOST_LOADS.get(kernel, loads)
+        checks.append((f"{what}: {len(names)} function(s), {reads} of {loads} reads before the first use, "
+                       f"{registers} registers, {local} bytes of local memory", good))
     failed = [text for text, good in checks if not good]
     for text in failed:
         print(text)

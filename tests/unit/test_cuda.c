@@ -79,6 +79,29 @@ TEST(test_without_graphs)
     untuned.graphs = 1;
 }
 
+/* ---- grids --------------------------------------------------------------------------------- */
+
+/* Batch-norms of ResNet-50 at batch 256 in packs of 8 channels, on 132 multiprocessors that run 3
+ * or 6 blocks each: four waves at most, and the last is nearly full. */
+TEST(test_passes_fill_a_gpu)
+{
+    static const uint32_t shapes[][2] = {{112, 64}, {56, 64},   {56, 256}, {28, 128}, {28, 512},
+                                         {14, 256}, {14, 1024}, {7, 512},  {7, 2048}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (uint32_t resident = 3; resident <= 6; resident += 3) {
+            const uint32_t wave = 132 * resident, groups = shapes[i][1] / 8 / 8;
+            const uint64_t rows = UINT64_C(256) * shapes[i][0] * shapes[i][0];
+            const uint64_t slab = cuda_slab_rows(rows, groups, 4 * wave, 128);
+            const uint64_t blocks = (rows + slab - 1) / slab * groups;
+            const uint64_t waves = (blocks + wave - 1) / wave;
+            assert_in_range(waves, 1, 4);
+            if ((double)blocks < 0.94 * (double)(waves * wave))
+                fail_msg("%ux%ux%u: %llu blocks in waves of %u", shapes[i][0], shapes[i][0],
+                         shapes[i][1], (unsigned long long)blocks, wave);
+        }
+    }
+}
+
 /* ---- indices -------------------------------------------------------------------------------- */
 
 static void expect_quotients(uint32_t by)

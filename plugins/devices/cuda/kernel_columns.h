@@ -15,7 +15,10 @@
 
 #include "kernel.h"
 
-enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
+enum { CHUNK = 32 };
+/* A pass without a sum has as many blocks as run at once, or up to WAVES times as many, of at least
+ * 128 rows of NHWC. */
+enum { WAVES = 4, LEAST_ROWS = 4 /* of a thread */ };
 /* A sum has about as many blocks as a GPU runs at once: Terms::blocks on each multiprocessor. One
  * block reads the slabs of all others with its columns. */
 enum { MULTIPROCESSORS = 128, MOST_SUM_BLOCKS = 4 * MULTIPROCESSORS };
@@ -47,7 +50,8 @@ struct table {
     }
 };
 
-static table table_of(const grid &shape, uint32_t n_in_pack, uint32_t blocks)
+/* For at most `blocks` blocks, whose threads have at least `thread_rows` rows each. */
+static table table_of(const grid &shape, uint32_t n_in_pack, uint32_t blocks, uint32_t thread_rows)
 {
     const uint32_t most_lanes = n_in_pack == 1 ? LANES_OF_ELEMENTS : LANES;
     table made = {shape.planes ? shape.c : shape.c / n_in_pack, 1, 0, 0, 0, 0};
@@ -59,11 +63,7 @@ static table table_of(const grid &shape, uint32_t n_in_pack, uint32_t blocks)
     while (!shape.planes && made.lanes < most_lanes && made.lanes < made.columns)
         made.lanes *= 2;
     const uint32_t groups = (made.columns + made.lanes - 1) / made.lanes;
-    const index_t least = (index_t)THREADS / made.lanes * CHUNK;
-    const index_t most = groups < blocks ? blocks / groups : 1;
-    made.slab = (made.rows + most - 1) / most;
-    if (made.slab < least)
-        made.slab = least;
+    made.slab = cuda_slab_rows(made.rows, groups, blocks, THREADS / made.lanes * thread_rows);
     while (made.slab > 1 && made.slab * made.columns > MOST_PACKS)
         made.slab = (made.slab + 1) / 2;
     made.slabs = (uint32_t)((made.rows + made.slab - 1) / made.slab);
@@ -323,6 +323,17 @@ void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
         finish_columns<S, CHANNELS>(finish, sums, by, room.partial);
 }
 
+/* The most blocks of a pass without a sum. A failure shows when the kernel is launched. */
+template <typename Kernel> static uint32_t pass_blocks(Kernel *kernel)
+{
+    int gpu = 0, multiprocessors = 1, blocks = 1;
+    cudaGetDevice(&gpu);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, gpu);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void *>(kernel),
+                                                  THREADS, 0);
+    return (uint32_t)(WAVES * multiprocessors * blocks);
+}
+
 static dim3 slab_blocks(const table &by)
 {
     return dim3((by.columns + by.lanes - 1) / by.lanes, by.slabs);
@@ -353,7 +364,7 @@ static void sum_by(cudaStream_t stream, const Terms &terms, const Finish &finish
     static_assert(Terms::blocks * PARTS * MULTIPROCESSORS <= MOST_SUM_BLOCKS &&
                       Terms::n_sums <= MOST_SUMS,
                   "what partial has room for");
-    const table by = table_of(shape, N, blocks * PARTS * MULTIPROCESSORS);
+    const table by = table_of(shape, N, blocks * PARTS * MULTIPROCESSORS, CHUNK);
     LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
                   slab_threads(by, Terms::threads), stream, terms, finish, by, room);
 }

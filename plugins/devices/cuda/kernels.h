@@ -164,6 +164,16 @@ size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid);
 void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
                       struct sum_room room, float *to);
 
+/* The rows of a slab. A pass over `rows` rows has blocks for each of `groups` groups of columns, at
+ * most `blocks` in all, each for a slab of at least `least` rows. */
+static inline uint64_t cuda_slab_rows(uint64_t rows, uint32_t groups, uint32_t blocks,
+                                      uint64_t least)
+{
+    const uint64_t slabs = groups < blocks ? blocks / groups : 1;
+    const uint64_t slab = (rows + slabs - 1) / slabs;
+    return slab < least ? least : slab;
+}
+
 /* How a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
 struct norm_by {
     float *mean, *inverse;     /* inverse = 1 / sqrt(variance + epsilon) */

@@ -7,7 +7,8 @@
 size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
 {
     uint32_t slabs = 0;
-    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N, MOST_SUM_BLOCKS).slabs));
+    BY_TYPE(type,
+            BY_PACK(run_length(*grid), slabs = table_of(*grid, N, MOST_SUM_BLOCKS, CHUNK).slabs));
     return (size_t)slabs * MOST_SUMS * grid->c * sizeof(double);
 }
 
@@ -178,9 +179,9 @@ static void launch_normalise(cudaStream_t stream, const void *x, const norm_by &
                              const norm_added &added, bool relu, void *y, uint8_t *mask,
                              const grid &shape)
 {
-    const table by = table_of(shape, N, BLOCKS);
     const norm_by &more = added.norm ? *added.norm : norm;
-    BY_WALK(shape.planes,
+    BY_WALK(shape.planes, const table by = table_of(
+                              shape, N, pass_blocks(normalise<T, N, Walk, ADDS>), LEAST_ROWS);
             LAUNCH((normalise<T, N, Walk, ADDS>), slab_blocks(by), slab_threads(by), stream,
                    static_cast<const T *>(x), norm, static_cast<const T *>(added.values), more,
                    relu, static_cast<T *>(y), mask, by));

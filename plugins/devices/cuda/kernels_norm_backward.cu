@@ -3,6 +3,7 @@
  * input; of one batch-norm, or of both that an addition takes.
  */
 #include "kernel_columns.h"
+#include "kernel_norm.h"
 #include "kernel_window.h"
 
 /* The gradient that enters, as it is stored, masked or not. */
@@ -270,9 +271,10 @@ void norm_backward(Gradient gradient, norm_sides<SIDES> sides, float share, tabl
     __shared__ index_t first;
     const volatile index_t *const begin = &first;
     const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
-    for (int i = 0; i < SIDES * CHANNELS && threadIdx.y == 0 && column < by.columns; i++) {
+    /* A thread for each value, so that they are read at once. */
+    for (int i = threadIdx.y; i < SIDES * CHANNELS && column < by.columns; i += blockDim.y) {
         const uint32_t channel = column * CHANNELS + i % CHANNELS;
-        const norm_side &side = sides.at[i / CHANNELS];
+        const norm_side &side = SIDES > 1 && i >= CHANNELS ? sides.at[SIDES - 1] : sides.at[0];
         const float inverse = side.by.inverse[channel];
         float(*const of)[LANES_OF_ELEMENTS] = &values[i / CHANNELS][3 * (i % CHANNELS)];
         of[0][threadIdx.x] = side.by.mean[channel];
@@ -285,16 +287,8 @@ void norm_backward(Gradient gradient, norm_sides<SIDES> sides, float share, tabl
     __syncthreads();
     if (column >= by.columns)
         return;
-    float scale[SIDES][CHANNELS];
-    UNROLLED
-    for (int s = 0; s < SIDES; s++) {
-        const norm_by &norm = sides.at[s].by;
-        UNROLLED
-        for (int i = 0; i < CHANNELS; i++) {
-            const uint32_t channel = column * CHANNELS + i;
-            scale[s][i] = norm.inverse[channel] * (norm.gamma ? norm.gamma[channel] : 1.0f);
-        }
-    }
+    const channel_scales<CHANNELS> scales[] = {{sides.at[0].by, column},
+                                               {sides.at[SIDES - 1].by, column}};
     ROLLED
     while (at.left > 0) {
         const row_group<ROWS> rows(at, *begin);
@@ -317,32 +311,38 @@ void norm_backward(Gradient gradient, norm_sides<SIDES> sides, float share, tabl
                 const float slope = of[(3 * c + 2) * LANES_OF_ELEMENTS];
                 const float dz = from.value(r, i);
                 const float less = mean_dz + (to_fp32(in[s][r].at[i]) - mean) * slope;
-                out.at[i] = from_fp32<T>(scale[s][c] * (dz - less));
+                out.at[i] = from_fp32<T>(scales[s].at[c] * (dz - less));
             }
             rows.store(static_cast<T *>(sides.at[s].dx), r, out);
         }
     }
 }
 
+template <typename T, int N, typename Walk, int SIDES, typename Gradient>
+static void launch_backward(cudaStream_t stream, const Gradient &gradient,
+                            const norm_sides<SIDES> &sides, const grid &grid)
+{
+    const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
+    const table by =
+        table_of(grid, N, pass_blocks(norm_backward<T, N, Walk, SIDES, Gradient>), LEAST_ROWS);
+    LAUNCH_BLOCKS((norm_backward<T, N, Walk, SIDES, Gradient>), slab_blocks(by), slab_threads(by),
+                  stream, gradient, sides, share, by);
+}
+
 template <typename T, int N, int SIDES>
 static void launch_norm_backward(cudaStream_t stream, const norm_gradient &gradient,
                                  const norm_side *sides, const grid &grid)
 {
-    const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
-    const table by = table_of(grid, N, BLOCKS);
     const stored_gradient<T, N> stored = {static_cast<const T *>(gradient.dy), gradient.mask};
     norm_sides<SIDES> all;
     for (int i = 0; i < SIDES; i++)
         all.at[i] = sides[i];
     if (gradient.where)
-        BY_INDEX(elements(grid), using Pooled = pooled_gradient<T, N, I>;
-                 LAUNCH_BLOCKS((norm_backward<T, N, pixel_walk, 1, Pooled>), slab_blocks(by),
-                               slab_threads(by), stream, pooled_of<T, N, I>(gradient),
-                               norm_sides<1>{{sides[0]}}, share, by));
+        BY_INDEX(elements(grid),
+                 launch_backward<T, N, pixel_walk>(stream, pooled_of<T, N, I>(gradient),
+                                                   norm_sides<1>{{sides[0]}}, grid));
     else
-        BY_WALK(grid.planes,
-                LAUNCH_BLOCKS((norm_backward<T, N, Walk, SIDES, stored_gradient<T, N>>),
-                              slab_blocks(by), slab_threads(by), stream, stored, all, share, by));
+        BY_WALK(grid.planes, launch_backward<T, N, Walk>(stream, stored, all, grid));
 }
 
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
