@@ -111,9 +111,15 @@ static bool is_for_gpu(const struct dpb_plugin *plugin)
     const struct dpb_queue_ops *queues = plugin->kind == DPB_PLUGIN_DEVICE
                                              ? ((const struct dpb_device_ops *)plugin->ops)->queues
                                              : NULL;
-    struct dpb_comm_needs needs = {0};
-    if (plugin->kind == DPB_PLUGIN_COMM && needs_of(plugin, &needs) == DPB_OK)
-        return needs.on_device;
+    if (plugin->kind == DPB_PLUGIN_COMM) {
+        static const struct dpb_log_hooks quiet = {.silent = true};
+        struct dpb_comm_needs needs = {0};
+        dpb_log_set_hooks(&quiet);
+        const dpb_status status = needs_of(plugin, &needs);
+        dpb_log_set_hooks(NULL);
+        dpb_first_error_clear();
+        return status == DPB_OK && needs.on_device;
+    }
     return queues && strcmp(queues->runtime, "cuda") == 0;
 }
 
