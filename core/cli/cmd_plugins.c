@@ -120,7 +120,7 @@ static bool is_for_gpu(const struct dpb_plugin *plugin)
         dpb_first_error_clear();
         return status == DPB_OK && needs.on_device;
     }
-    return queues && strcmp(queues->runtime, "cuda") == 0;
+    return queues && !(plugin->capabilities & DPB_DEVICE_EMULATED);
 }
 
 /* When a GPU last ran the plugin as it should, and what. NULL: it is not for GPUs. @owned. */

@@ -238,7 +238,7 @@ CASE(test_failures)
  * Where none is left, or where the GPU fails from then on, the run ends with CUDA's words. */
 CASE(test_dropped_candidates)
 {
-    static const char settings[] = "device.name=cuda run.precision=fp32 model.name=tiny "
+    static const char settings[] = "device.name=cuda run.precision=bf16 model.name=tiny "
                                    "run.batch=2 run.steps=1 run.workers=1 comm.name=independent "
                                    "device.tuning=%s/dropped%d";
     static const struct {
