@@ -111,6 +111,11 @@ static const struct dpb_option run_rows[] = {
     {"restart", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, AT(run.restart),
      "so often all ranks start again from the newest checkpoint after the loss of one "
      "(docs/reliability.md)"},
+    {"rejoin", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(run.rejoin_ns),
+     "so long a job of several launchers waits for another one in the place of a lost one; 0: such "
+     "a "
+     "loss ends the job",
+     "run.restart"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
     {"delay", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(run.delay),

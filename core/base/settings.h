@@ -65,7 +65,7 @@ struct dpb_run_settings {
     double dilation;
     int64_t workers, learners, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
-    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns, port, restart;
+    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns, port, restart, rejoin_ns;
     int64_t steady_window, steady_windows, steady_limit_ns, trace_steps, monitor_ns;
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */

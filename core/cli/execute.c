@@ -141,6 +141,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
         };
         if (restarts) {
             job.restarts = (uint32_t)experiment->settings.run.restart;
+            job.rejoin_ns = experiment->settings.run.rejoin_ns;
             job.kept = restarts->kept;
         }
         status = dpb_launch(&job, outcome);

@@ -35,6 +35,7 @@ void dpb_channel_close(struct dpb_channel *channel)
     dpb_buffer_free(&channel->in);
     dpb_buffer_free(&channel->out);
     channel->fd = -1;
+    channel->last_bytes = 0;
 }
 
 bool dpb_channel_flush(struct dpb_channel *channel)

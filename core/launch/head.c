@@ -2,6 +2,7 @@
 #include "launch/head.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "launch/channel.h"
+#include "launch/outcome.h"
 #include "launch/part_messages.h"
 #include "launch/party.h"
 #include "launch/ranks.h"
@@ -113,13 +115,20 @@ static void on_ended(struct dpb_job_run *run, uint32_t rank, const void *value, 
     process->last_words = dpb_deadline_in(LAST_WORDS_NS);
 }
 
+static void lose_part(struct dpb_job_run *run, uint32_t part, int64_t now_ns, const char *why);
+
+/* Where ranks can start again, SIGTERM to another part is no interruption of the job: it ends that
+ * part's machine, for others (part.c). */
 static void on_interrupt(struct dpb_job_run *run, uint32_t part, const void *value, size_t bytes)
 {
     int32_t number;
     if (bytes != sizeof number)
         return;
     memcpy(&number, value, sizeof number);
-    dpb_job_interrupt(run, ++run->processes[part].n_interrupts, number);
+    if (number == SIGTERM && run->job->restarts > 0)
+        lose_part(run, part, dpb_now_ns(), "was told to end (SIGTERM)");
+    else
+        dpb_job_interrupt(run, ++run->processes[part].n_interrupts, number);
 }
 
 /* The clock is read now: between two looks of the loop it may be earlier than the ping. */
@@ -180,6 +189,7 @@ static void lose_rank(struct dpb_job_run *run, uint32_t rank, int64_t now_ns, co
     const struct dpb_party *party = run->job->party;
     struct dpb_process *process = &run->processes[rank];
     if (process->last_words.at_ns == 0 && process->fault_ns == 0 && !process->killed) {
+        process->deserted = true;
         process->fault_ns = now_ns;
         snprintf(process->fault, sizeof process->fault, "its launcher (%s, pid %d) %s",
                  party->hosts[rank], (int)party->launcher_pids[party->parts[rank]], why);
@@ -272,6 +282,34 @@ static void check_starter(struct dpb_job_run *run, int64_t now_ns)
     dpb_job_end(run);
 }
 
+static void note_heard(struct dpb_job_run *run, uint32_t part)
+{
+    const int64_t ran_ns = dpb_ran_ns();
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        if (run->job->party->parts[rank] == part)
+            run->processes[rank].heard_ns = ran_ns;
+}
+
+static void serve_part(struct dpb_job_run *run, uint32_t part, int64_t now_ns)
+{
+    struct dpb_channel *channel = &run->job->party->channels[part];
+    struct dpb_frame frame;
+    const void *value;
+    char why[128];
+    int found;
+    if (channel->fd < 0)
+        return;
+    bool open = dpb_channel_receive(channel) && dpb_channel_flush(channel);
+    while ((found = dpb_channel_next(channel, &frame, &value, why)) > 0) {
+        note_heard(run, part);
+        handle(run, part, &frame, value);
+    }
+    if (found < 0)
+        lose_part(run, part, now_ns, why);
+    else if (!open && (part != 1 || !was_given_up(run, now_ns)))
+        lose_part(run, part, now_ns, "has ended: the connection to it is closed");
+}
+
 /* ---- in the launcher's loop ------------------------------------------------------------------ */
 
 void dpb_head_begin(struct dpb_job_run *run)
@@ -339,6 +377,38 @@ static dpb_status send_checkpoint(struct dpb_job_run *run, int fd)
     }
 }
 
+/* While the head waits: the other parts hear from it, and signals come. */
+static dpb_status meanwhile(void *context)
+{
+    struct dpb_job_run *run = context;
+    const struct dpb_party *party = run->job->party;
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        if (party->launcher_pids[part] != 0) /* not of one that is being readmitted */
+            serve_part(run, part, dpb_now_ns());
+    for (int number; (number = dpb_job_next_signal(run)) != 0;)
+        if (dpb_signals_interrupts(&run->signals, number))
+            dpb_job_interrupt(run, run->n_interrupts + 1, number);
+    return run->interrupt != 0 ? DPB_INTERRUPTED : DPB_OK;
+}
+
+dpb_status dpb_head_await_launchers(struct dpb_job_run *run)
+{
+    struct dpb_party *party = run->job->party;
+    dpb_status status = DPB_TIMEOUT;
+    party->context = run;
+    party->meanwhile = meanwhile;
+    if (run->job->rejoin_ns > 0) {
+        dpb_job_erase_progress(run);
+        dpb_log(DPB_LOG_INFO, "waiting %.1f s (run.rejoin) for another launcher of the lost ranks",
+                (double)run->job->rejoin_ns * 1e-9);
+        status = dpb_party_readmit(party, run->job->rejoin_ns);
+        if (status == DPB_TIMEOUT)
+            dpb_log(DPB_LOG_INFO, "no other launcher has come");
+    }
+    party->meanwhile = NULL;
+    return status;
+}
+
 dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again *again)
 {
     struct dpb_party *party = run->job->party;
@@ -374,34 +444,6 @@ void dpb_head_watch(const struct dpb_job_run *run, struct pollfd *fds)
         fds[part] =
             (struct pollfd){.fd = channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
     }
-}
-
-static void note_heard(struct dpb_job_run *run, uint32_t part)
-{
-    const int64_t ran_ns = dpb_ran_ns();
-    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
-        if (run->job->party->parts[rank] == part)
-            run->processes[rank].heard_ns = ran_ns;
-}
-
-static void serve_part(struct dpb_job_run *run, uint32_t part, int64_t now_ns)
-{
-    struct dpb_channel *channel = &run->job->party->channels[part];
-    struct dpb_frame frame;
-    const void *value;
-    char why[128];
-    int found;
-    if (channel->fd < 0)
-        return;
-    bool open = dpb_channel_receive(channel) && dpb_channel_flush(channel);
-    while ((found = dpb_channel_next(channel, &frame, &value, why)) > 0) {
-        note_heard(run, part);
-        handle(run, part, &frame, value);
-    }
-    if (found < 0)
-        lose_part(run, part, now_ns, why);
-    else if (!open && (part != 1 || !was_given_up(run, now_ns)))
-        lose_part(run, part, now_ns, "has ended: the connection to it is closed");
 }
 
 /* Pages grow as the square of the ranks: the more ranks, the rarer, but often within a deadline. */

@@ -59,6 +59,7 @@ struct dpb_job {
     /* run.restart: after so many losses all ranks start again; without a party, or with one whose
      * launchers outlive their ranks' connections (dpb_party_reconnect). */
     uint32_t restarts;
+    int64_t rejoin_ns;          /* run.rejoin: likewise, after the loss of another part */
     struct dpb_board_kept kept; /* for the board */
     /* All ranks have ended. */
     dpb_status (*again)(void *context, const struct dpb_loss *loss, struct dpb_board *board,

@@ -50,6 +50,7 @@ struct dpb_process {
     struct dpb_deadline last_words; /* to the store, once its end is reported; at_ns 0: before */
     uint32_t n_interrupts;          /* signals to its part */
     bool running, killed /* by us */, bye, stuck, lost /* run.survive */;
+    bool deserted; /* its part is gone, or is being ended */
     int wait_status;
     int64_t ended_ns, fault_ns;
     char fault[384];

@@ -226,7 +226,8 @@ static dpb_status begin_again(struct dpb_job_run *run, struct dpb_job *job, bool
     if (job->restarts == 0)
         return DPB_OK;
     dpb_job_judge(run, &outcome);
-    if (!dpb_job_is_loss(run, &outcome) || !dpb_party_is_whole(job->party))
+    if (!dpb_job_is_loss(run, &outcome) ||
+        (!dpb_party_is_whole(job->party) && dpb_head_await_launchers(run) != DPB_OK))
         return DPB_OK;
     const int64_t since_ns = dpb_job_page(run, outcome.culprit)->since_ns;
     const struct dpb_loss loss = {.rank = outcome.culprit,

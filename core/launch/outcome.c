@@ -156,8 +156,8 @@ static int64_t message_time(const struct dpb_job_run *run, uint32_t rank)
 static int64_t blame_time(const struct dpb_job_run *run, uint32_t rank)
 {
     const struct dpb_process *process = &run->processes[rank];
-    if (process->fault_ns != 0)
-        return process->fault_ns;
+    if (process->fault_ns != 0) /* what interrupts a job ends parts of it, too */
+        return process->deserted && run->interrupt != 0 ? INT64_MAX : process->fault_ns;
     if (process->running || dpb_job_ended_well(run, rank))
         return INT64_MAX;
     int64_t message_ns = message_time(run, rank);
@@ -280,19 +280,21 @@ static void blame(const struct dpb_job_run *run, uint32_t rank, struct dpb_job_o
 }
 
 /* The rank to blame; UINT32_MAX: none. When every rank says that it is a victim, the first to say
- * so. */
+ * so, but of an interruption. */
 static uint32_t find_culprit(const struct dpb_job_run *run)
 {
     uint32_t culprit = UINT32_MAX;
     int64_t earliest = INT64_MAX;
+    bool interrupted = false; /* with a part of the job */
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         int64_t time = blame_time(run, rank);
+        interrupted = interrupted || (run->processes[rank].deserted && run->interrupt != 0);
         if (time < earliest) {
             earliest = time;
             culprit = rank;
         }
     }
-    bool all_victims = culprit == UINT32_MAX;
+    bool all_victims = culprit == UINT32_MAX && !interrupted;
     for (uint32_t rank = 0; all_victims && rank < run->n_ranks; rank++) {
         int64_t failed_ns = dpb_job_page(run, rank)->failed_ns;
         if (!run->processes[rank].running && !run->processes[rank].killed &&
@@ -325,7 +327,7 @@ bool dpb_job_is_loss(const struct dpb_job_run *run, const struct dpb_job_outcome
     const uint32_t rank = outcome->culprit;
     if (rank == UINT32_MAX || run->interrupt != 0 || run->n_running > 0)
         return false;
-    return outcome->status == DPB_TIMEOUT ||
+    return outcome->status == DPB_TIMEOUT || run->processes[rank].deserted ||
            (run->processes[rank].fault_ns == 0 && message_time(run, rank) == INT64_MAX);
 }
 

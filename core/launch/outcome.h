@@ -18,7 +18,7 @@ bool dpb_job_ended_well(const struct dpb_job_run *run, uint32_t rank);
 void dpb_job_say_lost(const struct dpb_job_run *run, uint32_t rank);
 /* The outcome of a job whose processes are gone; prints nothing. */
 void dpb_job_judge(const struct dpb_job_run *run, struct dpb_job_outcome *outcome);
-/* Whether all ranks may start again after it: job.h. */
+/* Whether all ranks may start again after it: job.h. The loss of a part is one, too. */
 bool dpb_job_is_loss(const struct dpb_job_run *run, const struct dpb_job_outcome *outcome);
 /* The outcome of a job whose processes are gone; prints the first cause of a failure. The outcome
  * owns the board afterwards. */

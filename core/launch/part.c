@@ -286,6 +286,7 @@ static dpb_status start_again(struct part *part, const struct dpb_frame *frame,
     dpb_status status = part->job.follow(part->job.context, &head, &next);
     free(text);
     part->job.config = status == DPB_OK ? next.config : part->job.config;
+    part->job.restarts--;
     DPB_THEN(status, open_start(part));
     DPB_THEN(status, dpb_party_reconnect(party));
     return status == DPB_OK ? dpb_job_start_ranks(&part->run) : status;
@@ -370,6 +371,7 @@ static void hear(struct part *part)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+/* Where the ranks can start again, SIGTERM ends this machine's part of the job alone. */
 static void take_signals(struct part *part)
 {
     for (int number; (number = dpb_job_next_signal(&part->run)) != 0;) {
@@ -377,6 +379,10 @@ static void take_signals(struct part *part)
         if (!dpb_signals_interrupts(&part->run.signals, number))
             continue;
         dpb_channel_say(part->channel, DPB_CHANNEL_INTERRUPT, part->number, &said, sizeof said);
+        if (number == SIGTERM && part->job.restarts > 0) {
+            part->over = true;
+            part->exit_code = 128 + number;
+        }
         if (++part->n_signals == 2)
             part->give_up = dpb_deadline_in(FORCED_NS);
     }
@@ -500,7 +506,9 @@ static dpb_status begin(struct part *part)
     DPB_TRY(dpb_job_take_signals(run));
     DPB_TRY(open_start(part));
     tell_ping(part, dpb_now_ns());
-    return dpb_job_start_ranks(run);
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        part->mirrors[rank].ended = party->rejoins;
+    return party->rejoins ? DPB_OK : dpb_job_start_ranks(run);
 }
 
 dpb_status dpb_part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)

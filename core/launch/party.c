@@ -110,6 +110,10 @@ static void forget_address(struct dpb_party *party)
     party->listener = -1;
     explicit_bzero(party->address, sizeof party->address);
     explicit_bzero(&party->circle, sizeof party->circle);
+    free(party->cards);
+    free(party->config);
+    party->cards = NULL;
+    party->config = NULL;
 }
 
 static void destroy(struct dpb_party *party)
@@ -197,7 +201,7 @@ static dpb_status look(struct dpb_party *party)
         party->continued_ns = dpb_now_ns();
     was_continued = 0;
     if (!dpb_party_deserted(party))
-        return DPB_OK;
+        return party->meanwhile ? party->meanwhile(party->context) : DPB_OK;
     return dpb_fail(DPB_PEER, "the process of %s that started rank %u (pid %d) has ended",
                     party->launcher, party->part, (int)party->starter);
 }
@@ -412,11 +416,13 @@ static dpb_status connect_stores(struct dpb_party *party, const char *address,
     return DPB_OK;
 }
 
-/* Where a connection belongs; NULL: none is expected of this part, or rank, and purpose. */
+/* Where a connection belongs; NULL: none is expected of this part, or rank, and purpose. A part that
+ * has agreed is there. */
 static int *socket_of(struct dpb_party *party, const struct dpb_greeting *greeting)
 {
     const uint32_t number = greeting->dialler;
-    if (greeting->purpose == DPB_CHANNEL_PART && number > 0 && number < party->n_parts)
+    if (greeting->purpose == DPB_CHANNEL_PART && number > 0 && number < party->n_parts &&
+        party->launcher_pids[number] == 0)
         return &party->channels[number].fd;
     const bool of_rank = greeting->purpose == DPB_CHANNEL_STORE && number < party->n_ranks &&
                          party->parts[number] != 0;
@@ -446,39 +452,50 @@ static uint32_t count_missing(const struct dpb_party *party, unsigned purposes,
     return n;
 }
 
-/* The head: until the connections of these purposes are there, a part's or its ranks'. */
-static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
-                             unsigned purposes, struct dpb_deadline deadline)
+/* The head: until the connections of these purposes are there, a part's or its ranks'. DPB_TIMEOUT,
+ * without a message: that of *missing is not. */
+static dpb_status accept_until(struct dpb_party *party, int listener,
+                               const struct dpb_circle *circle, unsigned purposes,
+                               struct dpb_deadline deadline, uint32_t *missing)
 {
-    uint32_t n_expected, missing, n_missing = count_missing(party, purposes, &n_expected, &missing);
+    uint32_t n_expected;
+    (void)count_missing(party, purposes, &n_expected, missing);
     struct dpb_door door = {.listener = listener, .circle = circle};
     DPB_TRY(dpb_door_open(&door, n_expected));
     dpb_files_allow(door.n_visitors);
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
     dpb_status status = dpb_allocated(fds);
-    while (status == DPB_OK && n_missing > 0 && !dpb_deadline_passed(deadline)) {
+    while (status == DPB_OK && count_missing(party, purposes, &n_expected, missing) > 0 &&
+           !dpb_deadline_passed(deadline)) {
         struct dpb_meeting came = {.fd = -1};
         if (poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS) < 0 && errno == EINVAL)
             status = dpb_fail(DPB_FAILED, "cannot wait for %u connections: %s", n_expected,
                               strerror(EMFILE)); /* poll takes no more entries than open files */
         DPB_THEN(status, dpb_door_serve(&door, fds, &came));
         DPB_THEN(status, look(party));
-        int *place =
-            came.fd >= 0 && dpb_channel_is_own(came.fd) ? socket_of(party, &came.greeting) : NULL;
+        const bool expected =
+            came.fd >= 0 && (purposes & came.greeting.purpose) && dpb_channel_is_own(came.fd);
+        int *place = expected ? socket_of(party, &came.greeting) : NULL;
         if (!place && came.fd >= 0)
             close(came.fd);
         if (!place)
             continue;
         if (*place >= 0) /* it dialled again: it has given the one before up */
             close(*place);
-        else
-            n_missing -= (purposes & came.greeting.purpose) != 0;
         dpb_channel_tune(came.fd);
         *place = came.fd;
     }
     free(fds);
     dpb_door_close(&door);
-    if (status != DPB_OK || count_missing(party, purposes, &n_expected, &missing) == 0)
+    return status == DPB_OK && *missing != UINT32_MAX ? DPB_TIMEOUT : status;
+}
+
+static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
+                             unsigned purposes, struct dpb_deadline deadline)
+{
+    uint32_t missing;
+    const dpb_status status = accept_until(party, listener, circle, purposes, deadline, &missing);
+    if (status != DPB_TIMEOUT)
         return status;
     const bool known = party->hosts[missing][0] != '\0';
     return missed(party,
@@ -525,7 +542,7 @@ static void finish_links(struct dpb_party *party)
 /* ---- without PMIx: where the ranks are ----------------------------------------------------- */
 
 /* What a part says of itself; `machine` is the same in processes that may share memory. */
-struct card {
+struct dpb_card {
     uint32_t n_parts, n_ranks;
     uint8_t machine[DPB_MAC_BYTES];
     char host[DPB_HOST_BYTES];
@@ -533,11 +550,11 @@ struct card {
 
 /* A machine is one start of a kernel, and one network of it: containers are machines of their own,
  * though they may have the same name. */
-static void make_card(const struct dpb_party *party, struct card *card)
+static void make_card(const struct dpb_party *party, struct dpb_card *card)
 {
     static const uint8_t label[DPB_SECRET_BYTES] = "dpbench: a machine";
     char text[256] = "", network[128] = "";
-    *card = (struct card){.n_parts = party->n_parts, .n_ranks = party->n_ranks};
+    *card = (struct dpb_card){.n_parts = party->n_parts, .n_ranks = party->n_ranks};
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file && !fgets(text, sizeof text / 2, file))
         text[0] = '\0';
@@ -572,10 +589,10 @@ static dpb_status await_frame(struct dpb_party *party, struct dpb_channel *chann
 }
 
 /* Names that two machines have are told apart by the rank. */
-static void name_hosts(struct dpb_party *party, const struct card *cards)
+static void name_hosts(struct dpb_party *party, const struct dpb_card *cards)
 {
     for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
-        const struct card *own = &cards[party->parts[rank]], *other = cards;
+        const struct dpb_card *own = &cards[party->parts[rank]], *other = cards;
         bool taken = false;
         uint32_t first = 0;
         for (; memcmp(other->machine, own->machine, sizeof own->machine) != 0;
@@ -591,7 +608,7 @@ static void name_hosts(struct dpb_party *party, const struct card *cards)
 }
 
 static dpb_status differ_in_size(const struct dpb_party *party, uint32_t rank,
-                                 const struct card *card)
+                                 const struct dpb_card *card)
 {
     const bool in_ranks = card->n_ranks != party->n_ranks;
     return dpb_fail(DPB_USAGE,
@@ -601,39 +618,46 @@ static dpb_status differ_in_size(const struct dpb_party *party, uint32_t rank,
                     rank, card->host, in_ranks ? card->n_ranks : card->n_parts);
 }
 
+static dpb_status take_card(struct dpb_party *party, uint32_t part, struct dpb_deadline deadline,
+                            struct dpb_card *card)
+{
+    const uint32_t rank = dpb_party_first(party, part);
+    struct dpb_frame frame;
+    const void *value;
+    int found = 0;
+    DPB_TRY(await_frame(party, &party->channels[part], DPB_CHANNEL_HOST, deadline, &frame, &value,
+                        &found));
+    if (found == 0)
+        return missed(party, "rank %u has not said within %.1f s where it is", rank,
+                      (double)party->timeout_ns * 1e-9);
+    if (found < 0 || frame.value_bytes != sizeof *card)
+        return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", rank);
+    memcpy(card, value, sizeof *card);
+    card->host[DPB_HOST_BYTES - 1] = '\0';
+    return card->n_ranks == party->n_ranks && card->n_parts == party->n_parts
+               ? DPB_OK
+               : differ_in_size(party, rank, card);
+}
+
+/* To a part: where all ranks are, and whether it comes in the place of another. */
+static void say_hosts(struct dpb_party *party, uint32_t part, bool rejoins)
+{
+    struct dpb_channel *channel = &party->channels[part];
+    dpb_channel_say(channel, DPB_CHANNEL_HOST, rejoins, party->hosts,
+                    party->n_ranks * sizeof *party->hosts);
+}
+
 static dpb_status gather_hosts(struct dpb_party *party, struct dpb_deadline deadline)
 {
-    struct card *cards = calloc(party->n_parts, sizeof *cards);
-    dpb_status status = dpb_allocated(cards);
-    if (status == DPB_OK)
-        make_card(party, &cards[0]);
-    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++) {
-        const uint32_t rank = dpb_party_first(party, part);
-        struct dpb_frame frame;
-        const void *value;
-        int found = 0;
-        status = await_frame(party, &party->channels[part], DPB_CHANNEL_HOST, deadline, &frame,
-                             &value, &found);
-        if (status == DPB_OK && (found <= 0 || frame.value_bytes != sizeof *cards))
-            status = found == 0
-                         ? missed(party, "rank %u has not said within %.1f s where it is", rank,
-                                  (double)party->timeout_ns * 1e-9)
-                         : dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", rank);
-        if (status != DPB_OK)
-            break;
-        struct card *card = &cards[part];
-        memcpy(card, value, sizeof *card);
-        card->host[DPB_HOST_BYTES - 1] = '\0';
-        if (card->n_ranks != party->n_ranks || card->n_parts != party->n_parts)
-            status = differ_in_size(party, rank, card);
-    }
-    if (status == DPB_OK)
-        name_hosts(party, cards);
-    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++)
-        dpb_channel_say(&party->channels[part], DPB_CHANNEL_HOST, part, party->hosts,
-                        party->n_ranks * sizeof *party->hosts);
-    free(cards);
-    return status;
+    party->cards = calloc(party->n_parts, sizeof *party->cards);
+    DPB_TRY(dpb_allocated(party->cards));
+    make_card(party, &party->cards[0]);
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        DPB_TRY(take_card(party, part, deadline, &party->cards[part]));
+    name_hosts(party, party->cards);
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        say_hosts(party, part, false);
+    return DPB_OK;
 }
 
 static dpb_status exchange_host(struct dpb_party *party, struct dpb_deadline deadline)
@@ -641,7 +665,7 @@ static dpb_status exchange_host(struct dpb_party *party, struct dpb_deadline dea
     struct dpb_channel *channel = &party->channels[0];
     struct dpb_frame frame;
     const void *value;
-    struct card card;
+    struct dpb_card card;
     int found = 0;
     make_card(party, &card);
     dpb_channel_say(channel, DPB_CHANNEL_HOST, party->part, &card, sizeof card);
@@ -649,6 +673,7 @@ static dpb_status exchange_host(struct dpb_party *party, struct dpb_deadline dea
     DPB_TRY(await_frame(party, channel, DPB_CHANNEL_HOST, deadline, &frame, &value, &found));
     if (found > 0 && frame.value_bytes == party->n_ranks * sizeof *party->hosts) {
         memcpy(party->hosts, value, frame.value_bytes);
+        party->rejoins = frame.peer != 0;
         return DPB_OK;
     }
     if (found == 0)
@@ -704,9 +729,10 @@ static dpb_status join_by_environment(struct dpb_party *party,
              head ? accept_all(party, party->listener, &party->circle, DPB_CHANNEL_PART, deadline)
                   : connect_part(party, address, deadline));
     DPB_THEN(status, head ? gather_hosts(party, deadline) : exchange_host(party, deadline));
-    DPB_THEN(status,
-             head ? accept_all(party, party->listener, &party->circle, DPB_CHANNEL_STORE, deadline)
-                  : connect_stores(party, address, deadline));
+    if (!party->rejoins)
+        DPB_THEN(status, head ? accept_all(party, party->listener, &party->circle,
+                                           DPB_CHANNEL_STORE, deadline)
+                              : connect_stores(party, address, deadline));
     if (environment->restarts)
         snprintf(party->address, sizeof party->address, "%s", address);
     else
@@ -746,7 +772,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *envi
     return DPB_OK;
 }
 
-/* ---- again --------------------------------------------------------------------------------- */
+/* ---- starting again ------------------------------------------------------------------------ */
 
 bool dpb_party_is_whole(const struct dpb_party *party)
 {
@@ -875,30 +901,26 @@ static bool find_difference(const char *a_text, const char *b_text, char name[12
     return found;
 }
 
-/* The head's: the reason against beginning; it is printed. */
-static dpb_status judge(const struct dpb_party *party, const struct reported *reports)
+/* The head's: a part's reason against beginning; it is printed. `own` is the head's text. */
+static dpb_status judge(const struct dpb_party *party, const char *own, uint32_t part,
+                        const struct reported *one)
 {
+    const uint32_t rank = dpb_party_first(party, part);
     char name[128], a[128], b[128];
-    if (reports[0].report.status != DPB_OK)
-        return (dpb_status)reports[0].report.status; /* has been said */
-    for (uint32_t part = 1; part < party->n_parts; part++) {
-        const uint32_t rank = dpb_party_first(party, part);
-        const struct reported *one = &reports[part];
-        if (strcmp(one->report.version, reports[0].report.version) != 0)
-            return dpb_fail(DPB_USAGE,
-                            "the ranks differ in the version of dpbench: rank 0 (%s) has %s, rank "
-                            "%u (%s) has %s",
-                            party->hosts[0], reports[0].report.version, rank, party->hosts[rank],
-                            one->report.version);
-        if (one->report.status != DPB_OK)
-            return dpb_fail((dpb_status)one->report.status, "rank %u (%s): %s", rank,
-                            party->hosts[rank], one->text);
-        if (find_difference(reports[0].text, one->text, name, a, b))
-            return dpb_fail(DPB_USAGE,
-                            "the ranks were started with different options: %s is '%s' at rank 0 "
-                            "(%s) and '%s' at rank %u (%s)",
-                            name, a, party->hosts[0], b, rank, party->hosts[rank]);
-    }
+    if (strcmp(one->report.version, DPB_VERSION) != 0)
+        return dpb_fail(DPB_USAGE,
+                        "the ranks differ in the version of dpbench: rank 0 (%s) has %s, rank "
+                        "%u (%s) has %s",
+                        party->hosts[0], DPB_VERSION, rank, party->hosts[rank],
+                        one->report.version);
+    if (one->report.status != DPB_OK)
+        return dpb_fail((dpb_status)one->report.status, "rank %u (%s): %s", rank,
+                        party->hosts[rank], one->text);
+    if (find_difference(own, one->text, name, a, b))
+        return dpb_fail(DPB_USAGE,
+                        "the ranks were started with different options: %s is '%s' at rank 0 "
+                        "(%s) and '%s' at rank %u (%s)",
+                        name, a, party->hosts[0], b, rank, party->hosts[rank]);
     return DPB_OK;
 }
 
@@ -926,27 +948,25 @@ static struct dpb_seat seat_of(const struct dpb_party *party, const struct repor
     return place;
 }
 
-/* The head waits for the reports of all; a part that says nothing has died, or is stopped. */
-static dpb_status collect(struct dpb_party *party, struct reported *reports)
+/* The head waits for a part's report; a part that says nothing has died, or is stopped. */
+static dpb_status collect(struct dpb_party *party, uint32_t part, struct dpb_deadline deadline,
+                          struct reported *reported)
 {
-    const struct dpb_deadline deadline = deadline_of(party);
-    for (uint32_t part = 1; part < party->n_parts; part++) {
-        const uint32_t rank = dpb_party_first(party, part);
-        struct dpb_frame frame;
-        const void *value;
-        int found;
-        DPB_TRY(await_frame(party, &party->channels[part], DPB_CHANNEL_REPORT, deadline, &frame,
-                            &value, &found));
-        if (found == 0)
-            return missed(party,
-                          "the launcher of rank %u (%s) has not read its configuration within "
-                          "%.1f s: it is stopped, or set a larger run.timeout_s",
-                          rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
-        if (found < 0 || !take_report(&reports[part], value, frame.value_bytes))
-            return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) has ended before the job began",
-                            rank, party->hosts[rank]);
-        party->launcher_pids[part] = reports[part].report.pid;
-    }
+    const uint32_t rank = dpb_party_first(party, part);
+    struct dpb_frame frame;
+    const void *value;
+    int found;
+    DPB_TRY(await_frame(party, &party->channels[part], DPB_CHANNEL_REPORT, deadline, &frame, &value,
+                        &found));
+    if (found == 0)
+        return missed(party,
+                      "the launcher of rank %u (%s) has not read its configuration within "
+                      "%.1f s: it is stopped, or set a larger run.timeout_s",
+                      rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+    if (found < 0 || !take_report(reported, value, frame.value_bytes))
+        return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) has ended before the job began",
+                        rank, party->hosts[rank]);
+    party->launcher_pids[part] = reported->report.pid;
     return DPB_OK;
 }
 
@@ -987,9 +1007,17 @@ static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, cons
     make_report(status, &reports[0].report);
     reports[0].text = strdup(text);
     party->launcher_pids[0] = (int32_t)getpid();
-    dpb_status collected = collect(party, reports);
+    const struct dpb_deadline deadline = deadline_of(party);
+    dpb_status collected = DPB_OK;
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        DPB_THEN(collected, collect(party, part, deadline, &reports[part]));
     DPB_THEN(status, collected);
-    DPB_THEN(status, judge(party, reports));
+    for (uint32_t part = 1; part < party->n_parts; part++)
+        DPB_THEN(status, judge(party, text, part, &reports[part]));
+    if (status == DPB_OK && party->listener >= 0) {
+        party->config = strdup(text);
+        status = dpb_allocated(party->config);
+    }
     *exit_code = dpb_status_exit_code(status);
     dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
     for (uint32_t rank = 0; status == DPB_OK && rank < party->n_ranks; rank++)
@@ -1073,6 +1101,75 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
                          party->hosts[0], (double)party->timeout_ns * 1e-9)
                 : dpb_fail(DPB_PEER, "the launcher of rank 0 (%s) has ended before the job began",
                            party->hosts[0]);
+}
+
+/* Another launcher in the place of a part: on a machine of its own, or with the same other parts. */
+static dpb_status check_place(const struct dpb_party *party, uint32_t part,
+                              const struct dpb_card *card)
+{
+    const uint32_t rank = dpb_party_first(party, part);
+    for (uint32_t other = 0; other < party->n_parts; other++) {
+        const bool before = party->machines[dpb_party_first(party, other)] == party->machines[rank];
+        const bool now =
+            memcmp(party->cards[other].machine, card->machine, sizeof card->machine) == 0;
+        if (other != part && before != now)
+            return dpb_fail(
+                DPB_USAGE,
+                "the launcher that came for rank %u is on %s, %s rank %u (%s); start it "
+                "where the machines of the ranks are grouped as before",
+                rank, card->host, now ? "beside" : "away from", dpb_party_first(party, other),
+                party->hosts[dpb_party_first(party, other)]);
+    }
+    return DPB_OK;
+}
+
+static dpb_status readmit_part(struct dpb_party *party, uint32_t part)
+{
+    const size_t most = sizeof(struct verdict) + party->n_ranks * sizeof *party->seats;
+    const struct dpb_deadline deadline = deadline_of(party);
+    struct reported reported = {.text = NULL};
+    struct dpb_card card;
+    uint8_t *said = calloc(1, most);
+    dpb_status status = dpb_allocated(said);
+    DPB_THEN(status, take_card(party, part, deadline, &card));
+    DPB_THEN(status, check_place(party, part, &card));
+    if (status == DPB_OK) {
+        party->cards[part] = card;
+        name_hosts(party, party->cards);
+        say_hosts(party, part, true);
+        status = collect(party, part, deadline, &reported);
+    }
+    DPB_THEN(status, judge(party, party->config, part, &reported));
+    if (said)
+        say_verdict(party, part, dpb_status_exit_code(status), said);
+    free(reported.text);
+    free(said);
+    return status;
+}
+
+dpb_status dpb_party_readmit(struct dpb_party *party, int64_t within_ns)
+{
+    uint32_t missing;
+    bool *came = calloc(party->n_parts, sizeof *came);
+    dpb_status status = dpb_allocated(came);
+    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++) {
+        struct dpb_channel *channel = &party->channels[part];
+        came[part] = channel->fd < 0;
+        if (!came[part])
+            continue;
+        if (channel->lost_fd >= 0)
+            close(channel->lost_fd);
+        *channel = (struct dpb_channel){.fd = -1, .lost_fd = -1};
+        party->launcher_pids[part] = 0;
+    }
+    begin_looks(party);
+    DPB_THEN(status, accept_until(party, party->listener, &party->circle, DPB_CHANNEL_PART,
+                                  dpb_deadline_in(within_ns), &missing));
+    for (uint32_t part = 1; status == DPB_OK && part < party->n_parts; part++)
+        if (came[part])
+            status = readmit_part(party, part);
+    free(came);
+    return status;
 }
 
 dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,

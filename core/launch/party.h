@@ -62,10 +62,16 @@ struct dpb_party {
     int *store_fds;
     int32_t *launcher_pids;           /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
-    /* For dpb_party_reconnect, where run.restart may call it: "" and -1 else. */
+    /* For starting again, where run.restart may do so: "", -1 and NULL else. */
     char address[DPB_ADDRESS_BYTES];
     struct dpb_circle circle;
-    int listener; /* the head's */
+    int listener;           /* the head's, as what follows */
+    struct dpb_card *cards; /* of the parts */
+    char *config;           /* as the head's part has it */
+    bool rejoins; /* this part comes in the place of another: its ranks wait for the head */
+    /* The head's: called in all of its waits, which end with its status if that is not DPB_OK. */
+    dpb_status (*meanwhile)(void *context);
+    void *context;
 };
 
 /* Whether this part makes the job's document; NULL, a job without other parts: yes. */
@@ -106,8 +112,12 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
                            uint32_t n_workers, int *exit_code);
 /* The head has printed why the job does not begin: tells the connected parts to print nothing. */
 void dpb_party_refuse(struct dpb_party *party, dpb_status status);
-/* Whether dpb_party_reconnect can do so: all parts are connected. */
+/* Whether all parts are connected; without a party they are. */
 bool dpb_party_is_whole(const struct dpb_party *party);
+/* The head's: takes a new launcher in the place of each part that is not connected. Each of them is
+ * of the machine of those parts that the one before was with, and of the same configuration.
+ * DPB_TIMEOUT: none has come; other failures have left a message. */
+dpb_status dpb_party_readmit(struct dpb_party *party, int64_t within_ns);
 /* All ranks start again: connects those of other parts to the store anew. Collective. */
 dpb_status dpb_party_reconnect(struct dpb_party *party);
 /* From here on the rank may die, and this process with it, and its connection to PMIx stays

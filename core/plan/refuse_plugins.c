@@ -543,11 +543,18 @@ static dpb_status check_state(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
-/* The launchers outlive the ranks, and PMIx knows no rank that comes again. */
+/* Several launchers without PMIx. */
+static bool is_here_by_variables(void)
+{
+    uint32_t rank;
+    return dpb_world.board ? strcmp(dpb_world.launcher, DPB_ENVIRONMENT_LAUNCHER) == 0
+                           : dpb_environment_is_here(&rank);
+}
+
+/* The launchers outlive the ranks; PMIx knows no rank that comes again. */
 static bool restarts_here(void)
 {
-    const bool by_variables = strcmp(dpb_world.launcher, DPB_ENVIRONMENT_LAUNCHER) == 0;
-    return dpb_world.board ? !dpb_world.parted || by_variables : !dpb_pmix_is_here();
+    return dpb_world.board ? !dpb_world.parted || is_here_by_variables() : !dpb_pmix_is_here();
 }
 
 static dpb_status check_restart(const struct dpb_experiment *experiment,
@@ -565,6 +572,10 @@ static dpb_status check_restart(const struct dpb_experiment *experiment,
                              "one dpbench a machine by run.launch = environment (docs/launching.md)"
         : goes_apart(contract)
             ? "run.restart, and workers of this comm.name are steps apart; take a synchronous one"
+        : run->rejoin_ns > 0 && !is_here_by_variables()
+            ? "run.rejoin waits for another launcher of a job by variables (RANK, WORLD_SIZE); "
+              "here "
+              "is none to wait for: leave run.rejoin out"
         : !is_known ? "run.restart needs a known last step: give run.epochs, or run.steps with "
                       "run.steady_limit_s = 0"
                     : NULL;

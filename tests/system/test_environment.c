@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/boards.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
@@ -331,24 +330,6 @@ TEST(test_part_fails)
                  "in phase 'backward'");
     assert_string_equal(said[1].err, "");
     unlink("result.json");
-}
-
-/* Its ranks cannot come back, though they may be lost. */
-TEST(test_launcher_lost)
-{
-    struct started started[2];
-    struct command said[2];
-    for (int i = 0; i < 2; i++)
-        start(&started[i], -1, i, 2, port_of(10), WORDS("LOCAL_WORLD_SIZE=2"),
-              BY_MACHINE "run.workers=4 run.restart=2 run.steps=100000 run.delay=constant(1ms)");
-    while (board_step(started[0].pid) < 3)
-        usleep(1000);
-    kill(started[1].pid, SIGKILL);
-    for (int i = 0; i < 2; i++)
-        command_finish(&started[i], &said[i], deadline_s);
-    assert_int_equal(said[0].exit_code, 1);
-    EXPECT_WORDS("launcher killed", said[0].err, "rank 2 (", "its launcher (", "has ended");
-    assert_int_equal(json_array_size(json_at(take_result(), "restarts")), 0);
 }
 
 TEST(test_parts_refused)

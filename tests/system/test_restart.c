@@ -178,6 +178,88 @@ static void test_time(void **state)
     assert_true(restart_s / n <= begin_s / n + slack_s);
 }
 
+/* ---- a launcher is lost -------------------------------------------------------------------- */
+
+static const struct job rejoined = {
+    MEMORY "run.workers=4 comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk",
+    7, 4, MOST_LAUNCHERS};
+
+/* The second launcher is killed, or told to end as an eviction does, and started again. */
+static void lose_launcher(int number, const char *settings, struct started started[2],
+                          const char *of_new)
+{
+    char line[512];
+    pid_t pids[MOST_RANKS];
+    struct command command;
+    snprintf(line, sizeof line,
+             "run.restart=1 eval.every=0 run.precision=fp64 run.steps=%d run.delay=constant(2ms) "
+             "checkpoint.save=kept.safetensors checkpoint.every=%u %s %s",
+             STEPS - WARMUP, rejoined.every, rejoined.settings, settings);
+    start_job(&rejoined, line, started, pids);
+    while (board_step(started[0].pid) < 20)
+        usleep(300);
+    kill(started[1].pid, number);
+    command_finish(&started[1], &command, deadline_s);
+    assert_int_equal(command.exit_code, number == SIGKILL ? -1 : 128 + number);
+    assert_string_equal(command.err, "");
+    if (of_new) {
+        strncat(line, of_new, sizeof line - strlen(line) - 1);
+        start_launcher(&started[1], 1, MOST_LAUNCHERS, line);
+    }
+}
+
+TEST(test_rejoin)
+{
+    static const int numbers[] = {SIGTERM, SIGKILL};
+    for (int i = 0; i < 2; i++) {
+        struct started started[2];
+        struct command command[2];
+        lose_launcher(numbers[i], "run.rejoin=30", started, "");
+        for (int j = 0; j < 2; j++) {
+            command_finish(&started[j], &command[j], deadline_s);
+            if (command[j].exit_code != 0)
+                fail_msg("launcher %d: exit %d: %s", j, command[j].exit_code, command[j].err);
+        }
+        assert_int_equal(restarts_of(&command[0]), 1);
+        EXPECT_WORDS("rejoin", command[0].err, "its launcher (",
+                     i == 0 ? "was told to end (SIGTERM)" : "has ended",
+                     "waiting 30.0 s (run.rejoin)", "all ranks start again from step");
+        if (i == 0)
+            expect_continued(&rejoined, &command[0],
+                             (unsigned)json_number_at(command[0].json, "restarts.0.step"));
+    }
+}
+
+/* One that does not fit ends the job, as does none; a signal interrupts the wait. */
+TEST(test_no_rejoin)
+{
+    static const struct {
+        const char *settings, *of_new, *words;
+    } rows[] = {
+        {"", NULL, "was told to end (SIGTERM)"},
+        {"run.rejoin=0.1", NULL, "no other launcher has come"},
+        {"run.rejoin=30", " run.seed=7", "run.seed is '(not given)' at rank 0"},
+    };
+    struct started started[2];
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lose_launcher(SIGTERM, rows[i].settings, started, rows[i].of_new);
+        command_finish(&started[0], &command, deadline_s);
+        assert_int_equal(command.exit_code, 1);
+        assert_int_equal(restarts_of(&command), 0);
+        EXPECT_WORDS(rows[i].settings, command.err, rows[i].words);
+        if (!rows[i].of_new)
+            continue;
+        command_finish(&started[1], &command, deadline_s);
+        assert_int_equal(command.exit_code, 2);
+    }
+    lose_launcher(SIGTERM, "run.rejoin=30", started, NULL);
+    kill(started[0].pid, SIGINT);
+    command_finish(&started[0], &command, deadline_s);
+    assert_int_equal(command.exit_code, 130);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+}
+
 /* ---- many losses --------------------------------------------------------------------------- */
 
 /* Each start is killed in its eighth step: by 5 steps nearer to the end of 23. */
@@ -346,6 +428,7 @@ TEST(test_refusals)
     } rows[] = {
         {"run.restart=1 comm.name=ps_async run.servers=1", "take a synchronous one"},
         {"run.restart=1 comm.name=ps_cpu comm.bound=1 run.servers=1", "unknown option"},
+        {"run.restart=1 run.rejoin=5", "here is none to wait for: leave run.rejoin out"},
         {"run.restart=1 run.steady_limit_s=5", "run.steps with run.steady_limit_s = 0"},
         {"run.restart=1 comm.name=ps_async run.servers=1 run.survive=yes", "leave one out"},
         {"run.restart=1 run.mode=forward comm.name=independent", "run.restart is for trainings"},
