@@ -8,8 +8,8 @@
 
 /* Gives the store the ranks' connections. */
 void dpb_head_begin(struct dpb_job_run *run);
-/* Waits up to run.rejoin for a launcher in the place of each lost one. Not DPB_OK: there is none, or
- * a signal has interrupted the job. */
+/* Waits up to run.rejoin for a launcher in the place of each lost one. Not DPB_OK: there is none,
+ * or a signal has interrupted the job. */
 dpb_status dpb_head_await_launchers(struct dpb_job_run *run);
 /* All ranks start again: tells the parts, with the checkpoint that they continue, and gives the
  * store the new connections. */

@@ -28,8 +28,8 @@ static uint64_t processes_of(const struct dpb_experiment *experiment, uint32_t m
     return ranks_of(experiment, experiment->n_workers + experiment->n_servers, machine) + 1;
 }
 
-/* Checkpoints of checkpoint.place = peer: rank 0's launcher keeps them, and each other launcher gets
- * a copy of the one that its ranks continue. */
+/* Checkpoints of checkpoint.place = peer: rank 0's launcher keeps them, and each other launcher
+ * gets a copy of the one that its ranks continue. */
 static uint64_t kept_on(const struct dpb_experiment *experiment, uint32_t machine)
 {
     uint32_t rank;

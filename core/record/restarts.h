@@ -27,8 +27,8 @@ struct dpb_restarts {
 dpb_status dpb_restarts_open(const struct dpb_experiment *experiment,
                              struct dpb_restarts *restarts);
 void dpb_restarts_close(struct dpb_restarts *restarts); /* accepts zeroed ones */
-/* `again` and `follow` of struct dpb_job; `context` is a struct dpb_restarts. The first warns of the
- * loss. */
+/* `again` and `follow` of struct dpb_job; `context` is a struct dpb_restarts. The first warns of
+ * the loss. */
 dpb_status dpb_restarts_again(void *context, const struct dpb_loss *loss, struct dpb_board *board,
                               struct dpb_again *again);
 dpb_status dpb_restarts_follow(void *context, const struct dpb_again *head,
