@@ -11,8 +11,10 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "cli/sweep_options.h"
+#include "launch/agree.h"
 #include "launch/hosts.h"
 #include "launch/machines.h"
+#include "launch/meet.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */
 

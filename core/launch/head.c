@@ -13,7 +13,7 @@
 #include "launch/channel.h"
 #include "launch/outcome.h"
 #include "launch/part_messages.h"
-#include "launch/party.h"
+#include "launch/meet.h"
 #include "launch/ranks.h"
 #include "machine/tcp.h"
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "launch/head.h"
+#include "launch/meet.h"
 #include "launch/outcome.h"
 #include "launch/part.h"
 #include "launch/ranks.h"

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "launch/channel.h"
 #include "launch/part_messages.h"
-#include "launch/party.h"
+#include "launch/meet.h"
 #include "launch/ranks.h"
 #include "launch/stall.h"
 #include "machine/proc.h"

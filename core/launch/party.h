@@ -20,10 +20,10 @@
  * A part ends with the process of mpirun or srun that started it, also if that process was killed
  * without notice.
  *
- *     dpb_party_join      in every part, before any refusal
- *     dpb_party_agree     whether the job begins: all have the same configuration
+ *     dpb_party_join      meet.h: in every part, before any refusal
+ *     dpb_party_agree     agree.h: whether the job begins: all have the same configuration
  *     dpb_launch          with job.party
- *     dpb_party_leave     with the exit code, once the result is written
+ *     dpb_party_leave     meet.h: with the exit code, once the result is written
  */
 #ifndef DPB_CORE_LAUNCH_PARTY_H
 #define DPB_CORE_LAUNCH_PARTY_H
@@ -98,35 +98,30 @@ void dpb_party_hush(void);
 void dpb_party_complain(void);
 /* Lets rank 1's part print again, to report for a head that cannot. Other parts stay silent. */
 void dpb_party_speak(const struct dpb_party *party);
-/* NULL without a launcher (mpirun, srun, `environment`) around this process. *party is @owned:
- * dpb_party_leave.
- * Joining, and then agreeing, may take `timeout_ns` and DPB_PARTY_START_NS: DPB_TIMEOUT names the
- * missing ranks; the head prints it, or rank 1's part if the head is missing. */
-#define DPB_PARTY_START_NS INT64_C(3000000000) /* for mpirun or srun to start all processes */
-dpb_status dpb_party_join(int64_t timeout_ns, const struct dpb_environment *environment,
-                          struct dpb_party **party);
-/* `status` is this part's own: not DPB_OK if its configuration was refused, with dpb_first_error.
- * `config` is JSON of dpb_config_to_json. Collective. Returns DPB_OK in all parts or in none: the
- * head prints the refusal, or where parts differ, and sets *exit_code. */
-dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
-                           uint32_t n_workers, int *exit_code);
-/* The head has printed why the job does not begin: tells the connected parts to print nothing. */
-void dpb_party_refuse(struct dpb_party *party, dpb_status status);
-/* Whether all parts are connected; without a party they are. */
-bool dpb_party_is_whole(const struct dpb_party *party);
-/* The head's: takes a new launcher in the place of each part that is not connected. Each of them is
- * of the machine of those parts that the one before was with, and of the same configuration.
- * DPB_TIMEOUT: none has come; other failures have left a message. */
-dpb_status dpb_party_readmit(struct dpb_party *party, int64_t within_ns);
-/* All ranks start again: connects those of other parts to the store anew. Collective. */
-dpb_status dpb_party_reconnect(struct dpb_party *party);
-/* From here on the rank may die, and this process with it, and its connection to PMIx stays
- * open. */
-dpb_status dpb_party_keep(struct dpb_party *party);
+/* Prints again, whatever part this is. */
+void dpb_party_speak_up(void);
+
+/* ---- for meet.h and agree.h -------------------------------------------------------------- */
+
+enum { DPB_PARTY_TICK_MS = 50 }; /* between looks for the end of a wait */
+
+/* Finds the process of mpirun or srun that started this one. */
+void dpb_party_find_starter(struct dpb_party *party);
 /* Whether the process of mpirun or srun that started this part has ended. Reads /proc where there
  * is a script between them. */
 bool dpb_party_deserted(const struct dpb_party *party);
-/* The head makes the others end, with this code. Accepts NULL. */
-void dpb_party_leave(struct dpb_party *party, int exit_code);
+/* Time until now was spent otherwise than waiting: it is no stop of this process. */
+void dpb_party_begin_looks(struct dpb_party *party);
+/* A waiting part calls it often. DPB_PEER: mpirun or srun has ended. */
+dpb_status dpb_party_look(struct dpb_party *party);
+/* A deadline has passed: DPB_TIMEOUT with this message, unless this part was itself stopped. */
+DPB_PRINTF(2, 3) dpb_status dpb_party_missed(struct dpb_party *party, const char *format, ...);
+/* The deadline of a wait that begins now. */
+struct dpb_deadline dpb_party_deadline(const struct dpb_party *party);
+/* A channel's next frame of an operation. *found is 1: it is there; 0: the time is over; -1: the
+ * channel has ended, or brought another one. */
+dpb_status dpb_party_await(struct dpb_party *party, struct dpb_channel *channel, dpb_channel_op op,
+                           struct dpb_deadline deadline, struct dpb_frame *frame,
+                           const void **value, int *found);
 
 #endif

@@ -22,7 +22,7 @@
 #include "launch/channel.h"
 #include "launch/hosts.h"
 #include "launch/outcome.h"
-#include "launch/party.h"
+#include "launch/meet.h"
 #include "launch/spawn.h"
 #include "launch/stall.h"
 #include "launch/turns.h"

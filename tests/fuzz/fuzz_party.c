@@ -3,7 +3,8 @@
  * each has read, and the verdict on them; and what a rank says when it joins. That they have proven
  * the secret does not make it well formed: fuzz_channel.c has what comes before.
  */
-#include "launch/party.c"
+#include "launch/agree.c"
+#include "launch/meet.c"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "launch/agree.h"
 #include "launch/keeper.h"
 #include "launch/part_messages.h"
-#include "launch/party.h"
 #include "launch/stall.h"
 #include "lib/says.h"
 #include "lib/test.h"
