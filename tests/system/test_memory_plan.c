@@ -86,6 +86,14 @@ TEST(test_plan_of_a_checkpoint)
     /* Two files, each of weights and state, that the launcher keeps; and a rank reads one. */
     assert_true(fabs(planned[3] - planned[1] - 2 * 1.5 * state_mib - planned[2] + planned[0]) < 1);
     assert_true(planned[2] > planned[0] + 0.9 * state_mib && planned[2] < planned[1] + 1);
+    /* The launcher of another rank gets a copy. */
+    struct started started;
+    dpbench_start(&started, WORDS("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"),
+                  "check " ADAM "run.workers=2 %s", more[3]);
+    command_finish(&started, &command, deadline_s);
+    const double by_ranks = planned_mib(&command);
+    dpbench(&command, deadline_s, "check " ADAM "run.workers=2 %s", more[3]);
+    assert_true(fabs(by_ranks - planned_mib(&command) - 1.5 * state_mib) < 1);
 }
 
 /* Refused by name, before the system has to end anything. */

@@ -181,8 +181,8 @@ static void test_time(void **state)
 /* ---- a launcher is lost -------------------------------------------------------------------- */
 
 static const struct job rejoined = {
-    MEMORY "run.workers=4 comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk",
-    7, 4, MOST_LAUNCHERS};
+    MEMORY "comm.name=ring_tcp comm.interface=lo run.precision=fp32 comm.codec=topk", 7, 2,
+    MOST_LAUNCHERS};
 
 /* The second launcher is killed, or told to end as an eviction does, and started again. */
 static void lose_launcher(int number, const char *settings, struct started started[2],
