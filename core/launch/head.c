@@ -409,6 +409,23 @@ dpb_status dpb_head_await_launchers(struct dpb_job_run *run)
     return status;
 }
 
+/* While the parts connect their ranks anew. Frames stay unread: they may be of ranks that the head
+ * does not know yet. */
+static dpb_status check_whole(void *context)
+{
+    const struct dpb_job_run *run = context;
+    const struct dpb_party *party = run->job->party;
+    for (uint32_t part = 1; part < party->n_parts; part++) {
+        struct pollfd ended = {.fd = party->channels[part].fd, .events = POLLRDHUP};
+        const uint32_t rank = dpb_party_first(party, part);
+        if (poll(&ended, 1, 0) != 0)
+            return dpb_fail(DPB_PEER,
+                            "the launcher of rank %u (%s) has ended while all ranks start again",
+                            rank, party->hosts[rank]);
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again *again)
 {
     struct dpb_party *party = run->job->party;
@@ -429,7 +446,10 @@ dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again 
     }
     free(said);
     explicit_bzero(&news, sizeof news);
+    party->context = run;
+    party->meanwhile = check_whole;
     DPB_THEN(status, dpb_party_reconnect(party));
+    party->meanwhile = NULL;
     if (status == DPB_OK)
         dpb_head_begin(run);
     return status;

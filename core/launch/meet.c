@@ -227,8 +227,8 @@ static dpb_status connect_as(struct dpb_party *party, const char *address,
                              struct dpb_deadline deadline, int *fd)
 {
     const uint32_t own = dpb_party_first(party, party->part);
-    /* Without PMIx machines are known only afterwards, and the address says all. */
-    const bool same_host = party->n_machines > 0 && party->machines[own] == party->machines[0];
+    /* Without PMIx the address says all: it may be a socket of this user's. */
+    const bool same_host = dpb_pmix_is_here() && party->machines[own] == party->machines[0];
     char why[DPB_CHANNEL_WHY_BYTES];
     for (;;) {
         dpb_status status =

@@ -332,6 +332,28 @@ TEST(test_part_fails)
     unlink("result.json");
 }
 
+/* Ranks of one machine meet on a unix socket, again too: another program may have the port. */
+TEST(test_restart_is_local)
+{
+    struct command said[2];
+    const char *const *const local[2] = {WORDS("LOCAL_WORLD_SIZE=2"), WORDS("LOCAL_WORLD_SIZE=2")};
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_port = htons((uint16_t)port_of(11)),
+                                         .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&loopback, sizeof loopback), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    run_two(said, nowhere, port_of(10), local,
+            BASE "device.name=fault comm.name=shm device.fault=kill device.rank=1 "
+                 "device.hook=backward device.call=8 run.restart=1 checkpoint.every=3 "
+                 "checkpoint.place=peer");
+    assert_int_equal(accept(fd, NULL, NULL), -1);
+    close(fd);
+    assert_int_equal(said[0].exit_code, 0);
+    assert_int_equal(said[1].exit_code, 0);
+    assert_true(json_number_at(take_result(), "restarts.0.step") == 6);
+}
+
 TEST(test_parts_refused)
 {
     static const struct {
