@@ -242,7 +242,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
 {
     size_t length = strlen(text), bytes = sizeof(struct report) + length;
     struct dpb_channel *channel = &party->channels[0];
-    struct report *report = malloc(bytes);
+    struct report *report = calloc(1, bytes);
     *exit_code = dpb_status_exit_code(DPB_PEER);
     DPB_TRY(dpb_allocated(report));
     make_report(status, report);

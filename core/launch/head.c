@@ -431,7 +431,7 @@ dpb_status dpb_head_begin_again(struct dpb_job_run *run, const struct dpb_again 
     struct dpb_party *party = run->job->party;
     const size_t length = strlen(again->config);
     struct dpb_again_news news = {.checkpoint = again->checkpoint};
-    uint8_t *said = malloc(sizeof news + length);
+    uint8_t *said = calloc(1, sizeof news + length);
     dpb_status status = dpb_allocated(said);
     dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
     memcpy(news.secret, party->secret, DPB_SECRET_BYTES);
