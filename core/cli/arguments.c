@@ -15,6 +15,8 @@
 #include "base/settings.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
+#include "cli/derive.h"
+#include "cli/sweep_options.h"
 #include "record/demands.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
@@ -321,7 +323,9 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb
         DPB_TRY(assign(arguments->given, assignments[i]));
     }
     settle_lengths(arguments->config);
-    return DPB_OK;
+    return dpb_sweep_wanted(arguments->config) /* each cell has values of its own */
+               ? DPB_OK
+               : dpb_derive(arguments->config, strcmp(command->name, "comm") == 0);
 }
 
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts,

@@ -17,15 +17,9 @@
 static const int64_t least_look_ns = 500000;
 static const double longest_ns = 60e9;
 
-/* The bounds of a second number; most = 0: the kind has none. */
-static const struct {
-    const char *name;
-    double least, most;
-} kinds[] = {[DPB_DELAY_NONE] = {"none", 0, 0},
-             [DPB_DELAY_CONSTANT] = {"constant", 0, 0},
-             [DPB_DELAY_EXPONENTIAL] = {"exponential", 0, 0},
-             [DPB_DELAY_PARETO] = {"pareto", 1.2, 100},
-             [DPB_DELAY_CHANCE] = {"chance", 1e-6, 1}};
+/* By kind; of a second number its bounds, where most is not 0. */
+static const char *const names[] = {"none", "constant", "exponential", "pareto", "chance"};
+static const double least[] = {0, 0, 0, 1.2, 1e-6}, most[] = {0, 0, 0, 100, 1};
 
 /* ---- from text ----------------------------------------------------------------------------- */
 
@@ -49,8 +43,7 @@ static bool copy_word(const char *from, const char *to, char word[64])
 /* "TIME)" or "TIME, SHAPE)", as the kind says, to the end of the text. */
 static bool parse_numbers(const char *at, struct dpb_delay *made)
 {
-    const double least = kinds[made->kind].least, most = kinds[made->kind].most;
-    const bool shaped = most > 0;
+    const bool shaped = most[made->kind] > 0;
     const char *end = strchr(at, ')'), *comma = strchr(at, ',');
     char word[64];
     uint64_t time_ns;
@@ -62,7 +55,7 @@ static bool parse_numbers(const char *at, struct dpb_delay *made)
     made->time_ns = (double)time_ns;
     if (shaped &&
         (!copy_word(comma + 1, end, word) || dpb_parse_real(word, &made->shape) != DPB_PARSED ||
-         !(made->shape >= least && made->shape <= most)))
+         !(made->shape >= least[made->kind] && made->shape <= most[made->kind])))
         return false;
     return time_ns > 0 && made->time_ns <= longest_ns;
 }
@@ -87,7 +80,7 @@ static bool parse_delay(const char *text, struct dpb_delay *made, char *file, si
     if (open && strcmp(name, "trace") == 0)
         return parse_file(open + 1, made, file, size);
     for (int kind = DPB_DELAY_NONE; kind <= DPB_DELAY_CHANCE; kind++)
-        if (strcmp(name, kinds[kind].name) == 0) {
+        if (strcmp(name, names[kind]) == 0) {
             made->kind = (dpb_delay_kind)kind;
             return kind == DPB_DELAY_NONE ? !open : open && parse_numbers(open + 1, made);
         }
