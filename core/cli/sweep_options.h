@@ -22,6 +22,7 @@ struct dpb_sweep_options {
     int64_t retry_budget_ns; /* -1: not given */
     const char *when, *over;
     const char *launch; /* "": dpbench itself */
+    bool skip_refused;
     int objective;      /* enum dpb_objective */
     double threshold;   /* percent */
 };
