@@ -9,7 +9,7 @@
  *
  *     WHEN   test and test or test ...    `and` binds tighter
  *     test   SECTION.KEY OP VALUE         OP: = != < <= > >=; all but = and != compare numbers
- *            SUM OP SUM                   numbers (cli/expression.h): run.workers * run.batch <= 256
+ *            SUM OP SUM         numbers (cli/expression.h): run.workers * run.batch <= 256
  *
  * VALUE is a word of the option's own form, as 4 MiB, or "any text". Unquoted, it has none of
  * = ! < > & | , ; ' and ".
