@@ -176,7 +176,7 @@ static void print_arguments(const char *usage)
         {"A.json B.json", "two documents of one command: runs, sweeps or directories of sweeps' "
                           "runs, comm, data, links"},
         {"--markdown", "the table as Markdown"},
-        {"--csv", "lines for a program: of rows, of runs, or of steps"},
+        {"--csv", "lines for a program: of rows, of runs, of steps, or of evaluations"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
         {"--prometheus", "metrics of all rows in Prometheus' text format, for node_exporter's "
                          "textfile collector"},

@@ -39,7 +39,8 @@ static dpb_status print(const struct request *request, const char *path, json_t 
         (is_sweep ? dpb_sweep_print : dpb_result_print)(document, stdout);
         return DPB_OK;
     }
-    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv)
+    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv &&
+        request->form != dpb_evals_csv)
         return dpb_fail(DPB_USAGE,
                         "%s: a run has no rows; --markdown and --csv are for sweeps and for "
                         "several results",
@@ -73,8 +74,8 @@ static dpb_status show_series(const struct request *request, const struct dpb_co
     if (request->jsonl)
         return DPB_OK;
     if (request->page || request->pool || (request->form && request->form != dpb_sweep_csv))
-        return dpb_fail(DPB_USAGE, "--html, --markdown, --csv=runs, --csv=steps and --pool are for "
-                                   "runs and sweeps; documents of comm, data and links have "
+        return dpb_fail(DPB_USAGE, "--html, --markdown, --csv=runs, =steps, =evals and --pool are "
+                                   "for runs and sweeps; documents of comm, data and links have "
                                    "a table, --csv, --jsonl and --prometheus");
     (request->form ? dpb_series_csv : dpb_series_print)(documents, n, stdout);
     return DPB_OK;
@@ -150,6 +151,7 @@ static dpb_print_document *form_of(const char *option)
            : strcmp(option, "--csv") == 0       ? dpb_sweep_csv
            : strcmp(option, "--csv=runs") == 0  ? dpb_runs_csv
            : strcmp(option, "--csv=steps") == 0 ? dpb_steps_csv
+           : strcmp(option, "--csv=evals") == 0 ? dpb_evals_csv
                                                 : NULL;
 }
 

@@ -296,6 +296,8 @@ class OfSeveral(unittest.TestCase):
         for line, run in zip(lines, self.sweep["runs"]):
             self.assertEqual(line["cell.run.batch"], run["cell"]["run.batch"])
             self.assertEqual(float(line["timing.samples_per_s.mean"]), run["timing"]["samples_per_s"]["mean"])
+            self.assertEqual((line["machine.host"], line["machine.processor"], line["versions.build.crc32"]),
+                             (run["machine"]["host"], run["machine"]["processor"], run["versions"]["build"]["crc32"]))
         lines = list(csv.DictReader(io.StringIO(report("--csv=steps", "sweep.json").stdout)))
         at = 0
         for number, run in enumerate(self.sweep["runs"]):
