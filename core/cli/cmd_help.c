@@ -178,6 +178,7 @@ static void print_arguments(const char *usage)
         {"--markdown", "the table as Markdown"},
         {"--csv", "lines for a program: of rows, of runs, of steps, or of evaluations"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
+        {"--figure NAME.svg", "the figure NAME of that page, as speedup.svg; needs node"},
         {"--prometheus", "metrics of all rows in Prometheus' text format, for node_exporter's "
                          "textfile collector"},
         {"--each", "one result after the other, not one table"},
