@@ -138,7 +138,7 @@ TEST(test_values)
         {{"run.warmup_steps=2 * run.batch", "model.nclass=4"},
          "run",
          "warmup_steps",
-         "4"},                                                                    /* tiny's own */
+         "8"},                                                                    /* tiny's own */
         {{"run.delay=constant(2 ms)", "run.name=a-b/c"}, "run", "name", "a-b/c"}, /* texts */
         {{"data.path=a/b+c"}, "data", "path", "a/b+c"},
         {{"comm.codec=topk", "comm.name=ring_tcp", "comm.codec_ratio=1 / run.workers",
