@@ -273,7 +273,7 @@ dpb_status dpb_environment_read(const struct dpb_config *config,
                         "and nothing proves which processes are of the job; give each of them "
                         "the same " DPB_SECRET_FILE_VARIABLE " (mode 0600) or " DPB_SECRET_VARIABLE
                         ", or say run.open = yes in a network that you trust");
-    environment->restarts = dpb_config_count(config, "run", "restart", 0) > 0;
+    environment->restarts = config && dpb_config_count(config, "run", "restart", 0) > 0;
     dpb_secret_print(secret, text);
     if (local)
         snprintf(environment->address, sizeof environment->address, "%s %u @dpbench-%u-%u", text,
