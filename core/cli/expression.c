@@ -27,7 +27,7 @@ bool dpb_expression_is(const char *text)
         return false;
     if (text[0] && (strpbrk(text, "*/+(") || strchr(text + 1, '-')))
         return true;
-    const size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    const size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
     return isalpha((unsigned char)text[0]) && text[word] == '.';
 }
 

@@ -23,8 +23,8 @@ struct dpb_sweep_options {
     const char *when, *over;
     const char *launch; /* "": dpbench itself */
     bool skip_refused;
-    int objective;      /* enum dpb_objective */
-    double threshold;   /* percent */
+    int objective;    /* enum dpb_objective */
+    double threshold; /* percent */
 };
 
 /* Whether the configuration has a section of dpb_studies; a [tune]. */

@@ -54,7 +54,8 @@ TEST(test_arithmetic)
 
 TEST(test_no_arithmetic)
 {
-    static const char *const plain[] = {"4", "-4", "1e+3", "4 MiB", "yes", "fp32", "0.5", "", "x"};
+    static const char *const plain[] = {"4",    "-4",  "1e+3", "4 MiB", "yes",
+                                        "fp32", "0.5", "",     "x",     "v1.5"};
     static const struct {
         const char *text, *message;
     } rows[] = {
