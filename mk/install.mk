@@ -24,7 +24,7 @@ IN_share/bash-completion/completions := $(PAGES_DIR)/dpbench
 IN_$(ZSH_DIR) := $(PAGES_DIR)/_dpbench
 # Templates of `dpbench new` and of the pages of `dpbench report`.
 INSTALL_DIRS += share/dpbench/templates $(patsubst %/,share/dpbench/%,$(sort $(wildcard templates/*/)))
-IN_share/dpbench/templates := templates/Makefile templates/report.html
+IN_share/dpbench/templates := templates/Makefile templates/report.html templates/figure.js
 $(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $(wildcard $(d)*))))
 INSTALL_DIRS += share/dpbench/schemas
 IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))

@@ -121,7 +121,7 @@ static const struct dpb_option run_rows[] = {
     {"delay", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(run.delay),
      "workers sleep before they hand over gradients, by seed, rank and step: constant(20 ms), "
      "exponential(20 ms) with that mean, pareto(20 ms, 1.5) with that minimum and shape, "
-     "trace(FILE) of one delay a line, in ms"},
+     "chance(50 ms, 0.05) in that share of the steps, trace(FILE) of one delay a line, in ms"},
     {"delay_ranks", DPB_OPT_STRING, NULL, "all", 0, 0, NULL, AT(run.delay_ranks),
      "which workers run.delay is for, as in 0,2", "run.delay"},
     {"dilation", DPB_OPT_REAL, NULL, "1", 1, 1e4, NULL, AT(run.dilation),

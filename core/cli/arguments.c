@@ -14,6 +14,8 @@
 #include "base/settings.h"
 #include "cli/cell.h"
 #include "cli/cli.h"
+#include "cli/derive.h"
+#include "cli/sweep_options.h"
 #include "record/demands.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
@@ -316,7 +318,12 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb
         DPB_TRY(assign(arguments->given, assignments[i]));
     }
     settle_lengths(arguments->config);
-    return DPB_OK;
+    if (dpb_sweep_wanted(arguments->config)) /* each cell has values of its own */
+        return DPB_OK;
+    dpb_stdout_aside(); /* plugins may print when they are loaded */
+    const dpb_status status = dpb_derive(arguments->config, strcmp(command->name, "comm") == 0);
+    dpb_stdout_back();
+    return status;
 }
 
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts,

@@ -177,8 +177,9 @@ static void print_arguments(const char *usage)
         {"A.json B.json", "two documents of one command: runs, sweeps or directories of sweeps' "
                           "runs, comm, data, links"},
         {"--markdown", "the table as Markdown"},
-        {"--csv", "lines for a program: of rows, of runs, or of steps"},
+        {"--csv", "lines for a program: of rows, of runs, of steps, or of evaluations"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
+        {"--figure NAME.svg", "the figure NAME of that page, as speedup.svg; needs node"},
         {"--prometheus", "metrics of all rows in Prometheus' text format, for node_exporter's "
                          "textfile collector"},
         {"--each", "one result after the other, not one table"},
@@ -466,11 +467,14 @@ static const struct {
 };
 enum { TERMS = sizeof terms / sizeof *terms };
 
+/* A term, or several of it: `workers`. */
 static void help_term(struct help *help, const char *word)
 {
-    for (size_t i = 0; i < TERMS; i++)
-        if (strcmp(terms[i].name, word) == 0)
-            title(help, "term", word, terms[i].sense);
+    for (size_t i = 0; i < TERMS; i++) {
+        const size_t n = strlen(terms[i].name);
+        if (strncmp(terms[i].name, word, n) == 0 && (!word[n] || strcmp(word + n, "s") == 0))
+            title(help, "term", terms[i].name, terms[i].sense);
+    }
 }
 
 /* Nothing was found: suggests the nearest word. */
@@ -525,6 +529,9 @@ static dpb_status help_word(const struct dpb_command *self, struct help *help, c
     DPB_TRY(help_plugin(help, word));
     DPB_TRY(help_key(help, word));
     help_term(help, word);
+    for (size_t i = 0; section_at(i); i++)
+        help_row(help, "section", section_at(i)->name, section_at(i)->name, section_at(i)->rows,
+                 word);
     return help->answered ? DPB_OK : help_unknown(self, help, word);
 }
 

@@ -17,8 +17,9 @@ const struct dpb_command dpb_commands[] = {
      "FILE]",
      "repeat the run of a result, or run the rest of a sweep"},
     {"report",
-     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE | --jsonl | --prometheus] "
-     "[--each] [--pool FACT] RESULT.json...",
+     "dpbench report [--markdown | --csv[=runs | =steps | =evals] | --html FILE | --figure "
+     "NAME.svg | "
+     "--jsonl | --prometheus] [--each] [--pool FACT] RESULT.json...",
      "print the table of a result again, one table of several, a page with figures, or metrics; "
      "also of comm, data and links"},
     {"compare",

@@ -46,6 +46,8 @@ static const struct dpb_option sweep_rows[] = {
     {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(when),
      "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
      ">=; empty: all"},
+    {"skip_refused", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(skip_refused),
+     "cells that cannot run are rows with their reasons; no: they are listed, and nothing runs"},
     ROWS_OF_BOTH,
     {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(over),
      "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
@@ -71,7 +73,8 @@ static const struct dpb_option published_rows[] = {{0}}; /* its keys are cells *
 
 const struct dpb_settings_section dpb_studies[DPB_STUDIES] = {
     {"sweep",
-     "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"",
+     "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"; "
+     "[sweep.VALUE] has settings SECTION.KEY for one value of an axis",
      sweep_rows},
     {"tune", "a search for the best cell of a product of settings, written as in [sweep]",
      tune_rows},

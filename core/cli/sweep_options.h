@@ -24,8 +24,9 @@ struct dpb_sweep_options {
     int64_t budget_ns;       /* of turns; 0: not given */
     const char *when, *over, *turns;
     const char *launch; /* "": dpbench itself */
-    int objective;      /* enum dpb_objective */
-    double threshold;   /* percent */
+    bool skip_refused;
+    int objective;    /* enum dpb_objective */
+    double threshold; /* percent */
 };
 
 /* Whether the configuration has a section of dpb_studies; a [tune]. */

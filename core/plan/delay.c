@@ -15,7 +15,11 @@
 #include "world/world.h"
 
 static const int64_t least_look_ns = 500000;
-static const double longest_ns = 60e9, least_shape = 1.2, most_shape = 100.0;
+static const double longest_ns = 60e9;
+
+/* By kind; of a second number its bounds, where most is not 0. */
+static const char *const names[] = {"none", "constant", "exponential", "pareto", "chance"};
+static const double least[] = {0, 0, 0, 1.2, 1e-6}, most[] = {0, 0, 0, 100, 1};
 
 /* ---- from text ----------------------------------------------------------------------------- */
 
@@ -36,9 +40,10 @@ static bool copy_word(const char *from, const char *to, char word[64])
     return true;
 }
 
-/* "TIME)" or, where a shape is wanted, "TIME, SHAPE)", to the end of the text. */
-static bool parse_numbers(const char *at, bool shaped, struct dpb_delay *made)
+/* "TIME)" or "TIME, SHAPE)", as the kind says, to the end of the text. */
+static bool parse_numbers(const char *at, struct dpb_delay *made)
 {
+    const bool shaped = most[made->kind] > 0;
     const char *end = strchr(at, ')'), *comma = strchr(at, ',');
     char word[64];
     uint64_t time_ns;
@@ -50,7 +55,7 @@ static bool parse_numbers(const char *at, bool shaped, struct dpb_delay *made)
     made->time_ns = (double)time_ns;
     if (shaped &&
         (!copy_word(comma + 1, end, word) || dpb_parse_real(word, &made->shape) != DPB_PARSED ||
-         !(made->shape >= least_shape && made->shape <= most_shape)))
+         !(made->shape >= least[made->kind] && made->shape <= most[made->kind])))
         return false;
     return time_ns > 0 && made->time_ns <= longest_ns;
 }
@@ -67,7 +72,6 @@ static bool parse_file(const char *at, struct dpb_delay *made, char *file, size_
 /* `file`: where a trace is; else "". */
 static bool parse_delay(const char *text, struct dpb_delay *made, char *file, size_t size)
 {
-    static const char *const names[] = {"none", "constant", "exponential", "pareto"};
     const char *open = strchr(text, '(');
     char name[64];
     if (!copy_word(text, open ? open : text + strlen(text), name))
@@ -75,12 +79,10 @@ static bool parse_delay(const char *text, struct dpb_delay *made, char *file, si
     file[0] = '\0';
     if (open && strcmp(name, "trace") == 0)
         return parse_file(open + 1, made, file, size);
-    for (int kind = DPB_DELAY_NONE; kind <= DPB_DELAY_PARETO; kind++)
+    for (int kind = DPB_DELAY_NONE; kind <= DPB_DELAY_CHANCE; kind++)
         if (strcmp(name, names[kind]) == 0) {
             made->kind = (dpb_delay_kind)kind;
-            return kind == DPB_DELAY_NONE
-                       ? !open
-                       : open && parse_numbers(open + 1, kind == DPB_DELAY_PARETO, made);
+            return kind == DPB_DELAY_NONE ? !open : open && parse_numbers(open + 1, made);
         }
     return false;
 }
@@ -171,8 +173,9 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
     if (!parse_delay(delay, made, file, sizeof file))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay = '%s' is none of: none, constant(20 ms), exponential(20 "
-                        "ms), pareto(20 ms, 1.5), trace(FILE); times are more than 0 and up to 60 "
-                        "s, shapes from 1.2 to 100",
+                        "ms), pareto(20 ms, 1.5), chance(50 ms, 0.05), trace(FILE); times are more "
+                        "than 0 and up to 60 s, shapes from 1.2 to 100, chances above 0 and up to "
+                        "1",
                         delay_origin, delay);
     if (!parse_ranks(ranks, n_workers, made))
         return dpb_fail(DPB_USAGE,
@@ -209,6 +212,8 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
         return llround(-delay->time_ns * log(u));
     case DPB_DELAY_PARETO:
         return llround(delay->time_ns * pow(u, -1.0 / delay->shape));
+    case DPB_DELAY_CHANCE:
+        return u <= delay->shape ? llround(delay->time_ns) : 0;
     default:
         return llround(delay->time_ns);
     }

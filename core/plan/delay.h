@@ -7,6 +7,7 @@
  *     constant(t)      t
  *     exponential(t)   -t log u          mean t
  *     pareto(t, a)     t u^(-1/a)        at least t, mean t a / (a - 1)
+ *     chance(t, p)     t where u <= p, else none; mean t p
  *     trace(FILE)      of the file's n delays, one a line, number (step x workers + rank) mod n
  *
  * Devroye: Non-uniform random variate generation. Springer 1986 (inversion).
@@ -26,6 +27,7 @@ typedef enum dpb_delay_kind {
     DPB_DELAY_CONSTANT,
     DPB_DELAY_EXPONENTIAL,
     DPB_DELAY_PARETO,
+    DPB_DELAY_CHANCE,
     DPB_DELAY_TRACE
 } dpb_delay_kind;
 

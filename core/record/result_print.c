@@ -321,6 +321,8 @@ void dpb_result_print(const json_t *document, FILE *out)
         fprintf(out, "  %-13s %s: %s\n", "status", status,
                 dpb_json_text(document, "error", "no reason given"));
     double mean = dpb_json_number(document, "timing.samples_per_s.mean");
+    if (strcmp(status, "failed") == 0) /* whoever takes the last line takes no rate for good */
+        return;
     if (dpb_json_number(document, "timing.steps") == 1)
         fprintf(out, "SamplesPerSec: %.1f (of one step: its uncertainty is unknown)\n", mean);
     else if (dpb_json_number(document, "timing.steps") > 0)

@@ -70,7 +70,8 @@ static void set_status(dpb_status status, json_t *document)
     size_t n_bad = 0;
     const char *first = NULL;
     dpb_each_item(runs, i, run) {
-        if (dpb_json_is(run, "status", "ok") || (tunes && dpb_sweep_refused(run)))
+        if (dpb_json_is(run, "status", "ok") || dpb_json_is(run, "status", "refused") ||
+            (tunes && dpb_sweep_refused(run)))
             continue;
         n_bad++;
         first = first ? first : dpb_json_text(run, "error", "no reason given");

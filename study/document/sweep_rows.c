@@ -58,6 +58,7 @@ struct cell_runs {
     size_t n_disturbed; /* good runs that are left out, since others were not disturbed */
     const json_t *any;  /* one of them, a good one if there is: for facts that all have in common */
     const char *reason; /* why the first failed one failed */
+    const char *refused; /* why one could not run; NULL: all could */
 };
 
 /* `setup` NULL: all. */
@@ -75,6 +76,8 @@ static bool cell_runs_find(const json_t *document, double cell, const json_t *se
             continue;
         if (is_ok(run))
             found->good[found->n_good++] = run;
+        else if (dpb_json_is(run, "status", "refused"))
+            found->refused = dpb_json_text(run, "error", "no reason given");
         else if (!dpb_json_is(run, "status", "interrupted") && found->n_failed++ == 0)
             found->reason = dpb_json_text(run, "error", "no reason given");
         if (!found->any || (is_ok(run) && !is_ok(found->any)))
@@ -334,10 +337,12 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     const char *status = runs->n_failed > 0 ? "failed"
                          : timed            ? "ok"
                          : runs->n_ok > 0   ? "not timed"
+                         : runs->refused    ? "refused"
                                             : "interrupted";
     const char *error = runs->n_failed == 0 && runs->n_ok > 0 && !timed
                             ? "no timed steps that all workers ran at once; give it more steps"
-                            : runs->reason;
+                        : runs->reason ? runs->reason
+                                       : runs->refused;
     json_t *row =
         json_pack("{s:O, s:O, s:s, s:s, s:s, s:n, s:n, s:o?, s:I, s:I, s:I}",                    //
                   "cell_index", json_object_get(runs->any, "cell_index"),                        //

@@ -15,6 +15,7 @@
 #include "record/series.h"
 #include "study/document/spill.h"
 #include "study/document/read.h"
+#include "study/page/figure.h"
 #include "study/page/page.h"
 #include "study/table/forms.h"
 #include "study/table/merge.h"
@@ -26,7 +27,7 @@ struct request {
     const char **paths; /* @owned */
     int n;
     dpb_print_document *form;
-    const char *page, *pool;
+    const char *page, *figure, *pool;
     bool each; /* one after the other, not merged */
     bool prometheus, jsonl;
 };
@@ -39,7 +40,8 @@ static dpb_status print(const struct request *request, const char *path, json_t 
         (is_sweep ? dpb_sweep_print : dpb_result_print)(document, stdout);
         return DPB_OK;
     }
-    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv)
+    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv &&
+        request->form != dpb_evals_csv)
         return dpb_fail(DPB_USAGE,
                         "%s: a run has no rows; --markdown and --csv are for sweeps and for "
                         "several results",
@@ -72,10 +74,12 @@ static dpb_status show_series(const struct request *request, const struct dpb_co
         dpb_series_lines(documents[i].document, stdout);
     if (request->jsonl)
         return DPB_OK;
-    if (request->page || request->pool || (request->form && request->form != dpb_sweep_csv))
-        return dpb_fail(DPB_USAGE, "--html, --markdown, --csv=runs, --csv=steps and --pool are for "
-                                   "runs and sweeps; documents of comm, data and links have "
-                                   "a table, --csv, --jsonl and --prometheus");
+    if (request->page || request->figure || request->pool ||
+        (request->form && request->form != dpb_sweep_csv))
+        return dpb_fail(DPB_USAGE,
+                        "--html, --figure, --markdown, --csv=runs, =steps, =evals and "
+                        "--pool are for runs and sweeps; documents of comm, data and links have "
+                        "a table, --csv, --jsonl and --prometheus");
     (request->form ? dpb_series_csv : dpb_series_print)(documents, n, stdout);
     return DPB_OK;
 }
@@ -150,12 +154,28 @@ static dpb_print_document *form_of(const char *option)
            : strcmp(option, "--csv") == 0       ? dpb_sweep_csv
            : strcmp(option, "--csv=runs") == 0  ? dpb_runs_csv
            : strcmp(option, "--csv=steps") == 0 ? dpb_steps_csv
+           : strcmp(option, "--csv=evals") == 0 ? dpb_evals_csv
                                                 : NULL;
+}
+
+/* Puts the page's figure of the file's name in the place of the page. */
+static dpb_status draw(const struct request *request, const char *templates, char **text,
+                       size_t *length)
+{
+    char script[PATH_MAX + 16], name[NAME_MAX + 1], *svg = NULL;
+    const char *slash = strrchr(request->figure, '/'), *file = slash ? slash + 1 : request->figure;
+    snprintf(script, sizeof script, "%s/figure.js", templates);
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(".svg")), file);
+    DPB_TRY(dpb_figure_make(script, name, *text, *length, &svg, length));
+    free(*text);
+    *text = svg;
+    return DPB_OK;
 }
 
 static dpb_status write_page(const struct request *request)
 {
     char templates[PATH_MAX], path[PATH_MAX + 16], *template = NULL, *text = NULL;
+    const char *file = request->figure ? request->figure : request->page;
     size_t length = 0;
     DPB_TRY(dpb_shared_directory("templates", templates));
     snprintf(path, sizeof path, "%s/report.html", templates);
@@ -167,9 +187,11 @@ static dpb_status write_page(const struct request *request)
     DPB_THEN(status, show_each(request, page));
     DPB_THEN(status, dpb_page_finish(page, template, &text, &length));
     dpb_page_destroy(page);
-    DPB_THEN(status, dpb_output_write(request->page, text, length));
+    if (request->figure)
+        DPB_THEN(status, draw(request, templates, &text, &length));
+    DPB_THEN(status, dpb_output_write(file, text, length));
     if (status == DPB_OK)
-        dpb_log(DPB_LOG_INFO, "report: %s", request->page);
+        dpb_log(DPB_LOG_INFO, "%s: %s", request->figure ? "figure" : "report", file);
     free(template);
     free(text);
     return status;
@@ -183,18 +205,30 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
     return dpb_output_check("--html", file);
 }
 
+static dpb_status check_figure(const struct dpb_command *self, const char *file)
+{
+    if (!file || !dpb_ends_on(file, ".svg"))
+        return dpb_usage_error(self,
+                               "--figure needs a file that ends on .svg and has the name of a "
+                               "figure, as in speedup.svg");
+    return dpb_output_check("--figure", file);
+}
+
 static dpb_status check(const struct dpb_command *self, const struct request *request)
 {
     if (request->n == 0)
         return dpb_usage_error(self, "which results? give their files");
-    if ((request->page != NULL) + (request->form != NULL) + request->prometheus + request->jsonl >
+    if ((request->page != NULL) + (request->figure != NULL) + (request->form != NULL) +
+            request->prometheus + request->jsonl >
         1)
         return dpb_usage_error(
-            self, "one form at a time: --html, --markdown, --csv, --jsonl or --prometheus");
+            self,
+            "one form at a time: --html, --figure, --markdown, --csv, --jsonl or --prometheus");
     for (int i = 0; i < request->n; i++) {
         const struct dpb_named_file files[] = {{"--html", request->page, true},
+                                               {"--figure", request->figure, true},
                                                {"the result", request->paths[i], false}};
-        DPB_TRY(dpb_outputs_apart(files, 2));
+        DPB_TRY(dpb_outputs_apart(files, 3));
     }
     return DPB_OK;
 }
@@ -208,6 +242,11 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
                 return dpb_usage_error(self, "one page at a time: --html twice");
             request->page = i + 1 < argc ? argv[++i] : NULL;
             DPB_TRY(check_page(self, request->page));
+        } else if (strcmp(argv[i], "--figure") == 0) {
+            if (request->figure)
+                return dpb_usage_error(self, "one figure at a time: --figure twice");
+            request->figure = i + 1 < argc ? argv[++i] : NULL;
+            DPB_TRY(check_figure(self, request->figure));
         } else if (form_of(argv[i])) {
             if (request->form && request->form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
@@ -237,9 +276,9 @@ static int command_report(const struct dpb_command *self, int argc, char **argv)
     dpb_status status = dpb_allocated(request.paths);
     DPB_THEN(status, parse(self, argc, argv, &request));
     const bool each = (request.n == 1 || request.each) && !request.prometheus && !request.jsonl;
-    DPB_THEN(status, request.page ? write_page(&request)
-                     : each       ? show_each(&request, NULL)
-                                  : show_merged(&request, NULL));
+    DPB_THEN(status, request.page || request.figure ? write_page(&request)
+                     : each                         ? show_each(&request, NULL)
+                                                    : show_merged(&request, NULL));
     free(request.paths);
     return dpb_status_exit_code(status);
 }

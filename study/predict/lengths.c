@@ -60,6 +60,8 @@ static double integral(const struct dpb_delay *delay, double u)
         return t * u;
     if (delay->kind == DPB_DELAY_EXPONENTIAL)
         return u > 0 ? t * u * (1 - log(u)) : 0;
+    if (delay->kind == DPB_DELAY_CHANCE)
+        return t * fmin(u, delay->shape);
     return t * pow(u, left) / left;
 }
 

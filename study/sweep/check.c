@@ -37,22 +37,22 @@ static void add_needs(const struct dpb_experiment *experiment, const struct dpb_
 
 /* With sweep.launch a cell's memory is that of the first machine, and its line says how the cell is
  * started. Where the number of machines is not known, the cell may still fit. */
-static dpb_status check_experiment(struct dpb_experiment *experiment, const struct dpb_sweep *sweep,
-                                   const char *label, struct needs *needs)
+static dpb_status fit_experiment(struct dpb_experiment *experiment, const struct dpb_sweep *sweep,
+                                 const char *label, struct needs *needs)
 {
     const bool launched = sweep->options.launch[0] != '\0';
     const bool placed = experiment->settings.comm.hosts[0] != '\0';
     struct dpb_machine_memory memory;
     struct dpb_fit fit;
-    DPB_TRY(dpb_fit_build(experiment, experiment->n_workers, true));
-    DPB_TRY(dpb_result_probe(NULL, experiment->settings.run.results));
-    DPB_TRY(dpb_experiment_probe(experiment, NULL, 0));
     dpb_memory_look("", &memory);
     dpb_fit_of(experiment, launched && placed ? 0 : UINT32_MAX, &fit);
-    if (!launched || placed)
+    /* A run warns by itself. */
+    if ((!launched || placed) && (needs || fit.all_bytes > memory.total_bytes) &&
+        (needs || experiment->settings.run.memory == DPB_TOO_LARGE_REFUSE))
         DPB_TRY(dpb_fit_check(experiment, &fit, &memory));
-    add_needs(experiment, &fit, label, needs);
-    if (!launched)
+    if (needs)
+        add_needs(experiment, &fit, label, needs);
+    if (!launched || !needs)
         return DPB_OK;
     printf("%s: %.1f MiB %s", label, (double)fit.all_bytes / mib,
            placed ? "on the first machine" : "in all");
@@ -63,6 +63,8 @@ static dpb_status check_experiment(struct dpb_experiment *experiment, const stru
 
 /* Cells in a row that are refused for the same reason. */
 struct refusals {
+    FILE *out;
+    const char *mark; /* before a line */
     char reason[1024];
     size_t n;
 };
@@ -70,22 +72,25 @@ struct refusals {
 static void end_refusals(struct refusals *refusals)
 {
     if (refusals->n > 1)
-        printf("... and %zu more, for the same reason\n", refusals->n - 1);
+        fprintf(refusals->out, "%s... and %zu more, for the same reason\n", refusals->mark,
+                refusals->n - 1);
     refusals->n = 0;
 }
 
-static void add_refusal(struct refusals *refusals, const char *label)
+/* False: the reason is that of the cell before. */
+static bool add_refusal(struct refusals *refusals, const char *label, const char *reason)
 {
-    const char *reason = dpb_first_error(NULL);
+    char text[4 * sizeof refusals->reason + 5];
     if (refusals->n > 0 && strcmp(refusals->reason, reason) == 0) {
         refusals->n++;
-        return;
+        return false;
     }
     end_refusals(refusals);
     snprintf(refusals->reason, sizeof refusals->reason, "%s", reason);
     refusals->n = 1;
-    dpb_log(DPB_LOG_ERROR, "%s", reason);
-    printf("%s: refused: %s\n", label, reason);
+    dpb_escape(refusals->reason, strlen(refusals->reason), text, sizeof text);
+    fprintf(refusals->out, "%s%s: refused: %s\n", refusals->mark, label, text);
+    return true;
 }
 
 /* A cell before, whose data may be this one's. Cells that differ in the data need not be
@@ -96,8 +101,15 @@ struct checked {
     size_t network;
 };
 
-static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                             const char *label, struct checked kept[KEPT], struct needs *needs)
+static void release_kept(struct checked kept[KEPT])
+{
+    for (size_t i = 0; i < KEPT; i++)
+        dpb_experiment_destroy(kept[i].experiment);
+}
+
+/* A built experiment of the cell; `kept` owns it. */
+static dpb_status build_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                             struct checked kept[KEPT], struct dpb_experiment **made)
 {
     struct dpb_experiment *experiment = NULL;
     const size_t network = dpb_sweep_network(sweep, job->cell);
@@ -107,8 +119,108 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_swe
         dpb_experiment_take_data(experiment, last->experiment);
     dpb_experiment_destroy(last->experiment);
     *last = (struct checked){experiment, network};
-    return job->accuracy ? DPB_OK : check_experiment(experiment, sweep, label, needs);
+    *made = experiment;
+    return job->accuracy ? DPB_OK : dpb_fit_build(experiment, experiment->n_workers, true);
 }
+
+static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                             const char *label, struct checked kept[KEPT], struct needs *needs)
+{
+    struct dpb_experiment *experiment;
+    DPB_TRY(build_cell(sweep, job, kept, &experiment));
+    if (job->accuracy)
+        return DPB_OK;
+    DPB_TRY(dpb_result_probe(NULL, experiment->settings.run.results));
+    DPB_TRY(dpb_experiment_probe(experiment, NULL, 0));
+    return fit_experiment(experiment, sweep, label, needs);
+}
+
+/* ---- before a sweep runs ------------------------------------------------------------------- */
+
+static dpb_status look_at(const struct dpb_sweep *sweep, size_t cell,
+                          const struct dpb_named_file *files, size_t n_files,
+                          struct checked kept[KEPT], struct dpb_sweep_plan *plan)
+{
+    const struct dpb_sweep_job job = {.cell = cell};
+    struct dpb_experiment *experiment;
+    DPB_TRY(build_cell(sweep, &job, kept, &experiment));
+    DPB_TRY(dpb_experiment_probe(experiment, files, n_files));
+    DPB_TRY(fit_experiment(experiment, sweep, "", NULL));
+    if (plan->results)
+        return DPB_OK;
+    plan->results = strdup(experiment->settings.run.results);
+    plan->name = strdup(experiment->settings.run.name);
+    plan->seed = (uint64_t)experiment->settings.run.seed;
+    return dpb_allocated(plan->results && plan->name);
+}
+
+/* Drops the messages; the first of a failure that is no refusal, or of a search that cannot begin,
+ * is written at the end. */
+static dpb_status look_at_all(struct dpb_sweep *sweep, const struct dpb_named_file *files,
+                              size_t n_files, struct dpb_sweep_plan *plan)
+{
+    static const struct dpb_log_hooks silent = {.silent = true};
+    struct checked kept[KEPT] = {{NULL, 0}};
+    dpb_status status = DPB_OK;
+    dpb_log_set_hooks(&silent);
+    for (size_t cell = 0; cell < sweep->n_cells && status == DPB_OK; cell++) {
+        dpb_first_error_clear();
+        const dpb_status is = look_at(sweep, cell, files, n_files, kept, plan);
+        const bool refused = dpb_status_exit_code(is) == dpb_status_exit_code(DPB_USAGE);
+        if (is != DPB_OK && (!refused || (sweep->tunes && is != DPB_UNSUPPORTED)))
+            status = is;
+        else if (is != DPB_OK)
+            sweep->refusals[cell] = (struct dpb_sweep_refusal){is, strdup(dpb_first_error(NULL))};
+    }
+    release_kept(kept);
+    dpb_log_set_hooks(NULL);
+    if (status != DPB_OK)
+        dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
+    return status;
+}
+
+static dpb_status list_refused(const struct dpb_sweep *sweep, size_t n, size_t first)
+{
+    struct refusals refusals = {.out = stderr, .mark = "error: "};
+    char label[256];
+    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+        const struct dpb_sweep_job job = {.cell = cell};
+        if (!dpb_sweep_is_refused(sweep, cell))
+            continue;
+        dpb_sweep_label(sweep, &job, label, sizeof label);
+        add_refusal(&refusals, label, sweep->refusals[cell].reason);
+    }
+    end_refusals(&refusals);
+    dpb_first_error_clear();
+    return dpb_fail(sweep->refusals[first].status,
+                    "nothing was run: %zu of %zu cells are refused; choose the others by "
+                    "sweep.when, or sweep.skip_refused = yes makes these rows with their reasons",
+                    n, sweep->n_cells);
+}
+
+dpb_status dpb_sweep_find_refused(struct dpb_sweep *sweep, const struct dpb_named_file *files,
+                                  size_t n_files, struct dpb_sweep_plan *plan)
+{
+    size_t n = 0, first = sweep->n_cells;
+    bool differ = false;
+    sweep->refusals = calloc(sweep->n_cells, sizeof *sweep->refusals);
+    DPB_TRY(dpb_allocated(sweep->refusals));
+    DPB_TRY(look_at_all(sweep, files, n_files, plan));
+    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+        if (!dpb_sweep_is_refused(sweep, cell))
+            continue;
+        first = n++ == 0 ? cell : first;
+        differ |= strcmp(sweep->refusals[cell].reason, sweep->refusals[first].reason) != 0;
+    }
+    dpb_first_error_clear();
+    if (n == 0 || ((sweep->options.skip_refused || sweep->tunes) && n < sweep->n_cells))
+        return DPB_OK;
+    if (n == sweep->n_cells && !differ)
+        return dpb_fail(sweep->refusals[first].status, "%s", sweep->refusals[first].reason);
+    return list_refused(sweep, n, first);
+}
+
+/* ---- dpbench check ------------------------------------------------------------------------- */
 
 /* The cells that are not refused, their runs, the most memory, and how long they take. */
 static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct needs *needs)
@@ -148,13 +260,15 @@ int dpb_sweep_check(const struct dpb_config *config)
     static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
     struct dpb_cells cells;
-    struct refusals refusals = {.n = 0};
+    struct refusals refusals = {.out = stdout, .mark = ""};
     struct checked kept[KEPT] = {{NULL, 0}};
     struct needs needs = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
     DPB_THEN(status, dpb_cells_open(sweep, &cells));
     int code = dpb_status_exit_code(status);
+    const bool skips = status == DPB_OK && sweep->options.skip_refused;
+    dpb_status skipped = DPB_OK;
     size_t per_cell = status == DPB_OK && sweep->options.accuracy > 0 ? 2 : 1;
     dpb_log_set_hooks(&silent);
     for (size_t i = 0; status == DPB_OK && i < per_cell * sweep->n_cells; i++) {
@@ -163,13 +277,16 @@ int dpb_sweep_check(const struct dpb_config *config)
         dpb_sweep_label(sweep, &job, label, sizeof label);
         dpb_status refused = check_cell(sweep, &job, label, kept, &needs);
         n_good += refused == DPB_OK && !job.accuracy;
-        if (refused != DPB_OK)
-            add_refusal(&refusals, label);
+        if (refused != DPB_OK && add_refusal(&refusals, label, dpb_first_error(NULL)) && !skips)
+            dpb_log(DPB_LOG_ERROR, "%s", refusals.reason);
         dpb_first_error_clear();
-        code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
+        if (!skips || dpb_status_exit_code(refused) != dpb_status_exit_code(DPB_USAGE))
+            code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
+        skipped = skipped == DPB_OK ? refused : skipped;
     }
-    for (size_t i = 0; i < KEPT; i++)
-        dpb_experiment_destroy(kept[i].experiment);
+    if (n_good == 0)
+        code = dpb_exit_code_first(code, dpb_status_exit_code(skipped));
+    release_kept(kept);
     end_refusals(&refusals);
     dpb_log_set_hooks(NULL);
     if (n_good > 0)

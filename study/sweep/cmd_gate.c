@@ -416,7 +416,7 @@ static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, i
     dpb_status status = dpb_result_probe(arguments->output, "");
     DPB_THEN(status, dpb_outputs_apart(files, DPB_ARGUMENTS_FILES));
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
-        work->sides[i].document = dpb_sweep_document(sweep, arguments->config);
+        work->sides[i].document = dpb_sweep_document(sweep);
         status = dpb_allocated(work->sides[i].document);
     }
     DPB_THEN(status, take_pairs(work, code));

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cli/derive.h"
 #include "launch/hosts.h"
 #include "machine/cores.h"
 #include "record/invocation.h"
@@ -292,7 +293,8 @@ static dpb_status experiment_of(const struct dpb_config *config, struct dpb_expe
     DPB_TRY(dpb_sweep_create(config, &sweep));
     dpb_status status = DPB_UNSUPPORTED;
     dpb_log_set_hooks(&silent);
-    for (size_t cell = 0; cell < sweep->n_cells && status == DPB_UNSUPPORTED; cell++) {
+    for (size_t cell = 0;
+         cell < sweep->n_cells && (status == DPB_UNSUPPORTED || status == DPB_USAGE); cell++) {
         dpb_first_error_clear();
         status = dpb_sweep_experiment(sweep, &(struct dpb_sweep_job){.cell = cell}, experiment);
     }
@@ -350,6 +352,7 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     DPB_TRY(dpb_result_read(path, &arguments->document));
     const json_t *config = json_object_get(arguments->document, "config");
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
+    DPB_TRY(dpb_derive_undo(arguments->config)); /* this command line may change their names */
     /* The result's ranks were on other machines than this run's. */
     const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
     if (hosts &&

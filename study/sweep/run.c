@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "plan/fit.h"
 #include "record/invocation.h"
 #include "record/result.h"
 #include "record/result_file.h"
@@ -21,6 +20,7 @@
 #include "study/document/setup.h"
 #include "study/document/verdict.h"
 #include "study/sweep/budget.h"
+#include "study/sweep/check.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
@@ -37,78 +37,9 @@ static void note_signal(int number)
     signal_between_jobs = number;
 }
 
-/* Shared by all jobs, from the first cell that can run. */
-struct plan {
-    struct dpb_named_file files[DPB_ARGUMENTS_FILES]; /* of the command */
-    char *results, *name;
-    uint64_t seed;
-    size_t built;       /* the network that was built last, and whose data were opened */
-    char refusal[1024]; /* of the first cell that was refused */
-    dpb_status refused;
-    struct dpb_turns_needs needs; /* with sweep.turns */
-};
-
-/* Opens data and builds the network if they differ from the last cell's, to find a missing file
- * once and before the jobs. */
-static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
-                             struct dpb_experiment *experiment, struct plan *plan)
-{
-    const size_t network = dpb_sweep_network(sweep, cell);
-    if (plan->results && network == plan->built)
-        return DPB_OK;
-    plan->built = network;
-    return dpb_fit_build(experiment, experiment->n_workers, true);
-}
-
-static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)
-{
-    const struct dpb_sweep_job job = {.cell = cell};
-    struct dpb_experiment *experiment = NULL;
-    DPB_TRY(dpb_sweep_experiment(sweep, &job, &experiment));
-    dpb_status status = build_cell(sweep, cell, experiment, plan);
-    DPB_THEN(status, dpb_experiment_probe(experiment, plan->files, DPB_ARGUMENTS_FILES));
-    if (status == DPB_OK && !plan->results) {
-        plan->results = strdup(experiment->settings.run.results);
-        plan->name = strdup(experiment->settings.run.name);
-        plan->seed = (uint64_t)experiment->settings.run.seed;
-        status = dpb_allocated(plan->results && plan->name);
-    }
-    dpb_experiment_destroy(experiment);
-    return status;
-}
-
-/* A wrong setting (an unknown option, a value out of range) ends the sweep before its first job. A
- * combination that cannot work is a row with its reason. */
-static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *plan)
-{
-    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
-        dpb_status status = check_cell(sweep, cell, plan);
-        if (status != DPB_OK && status != DPB_UNSUPPORTED)
-            return status;
-        if (status != DPB_OK && plan->refused == DPB_OK) {
-            plan->refused = status;
-            snprintf(plan->refusal, sizeof plan->refusal, "%s", dpb_first_error(NULL));
-        }
-        dpb_first_error_clear();
-    }
-    return plan->results ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
-}
-
-/* Drops the messages of refused cells: their jobs will repeat them. */
-static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
-{
-    const struct dpb_log_hooks silent = {.silent = true};
-    dpb_log_set_hooks(&silent);
-    dpb_status status = check_each_cell(sweep, plan);
-    dpb_log_set_hooks(NULL);
-    if (status != DPB_OK)
-        dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
-    return status;
-}
-
 /* Cells that cannot run in turns run one after another, as often as without them. */
 static dpb_status plan_turns(const struct dpb_config *config, struct dpb_sweep *sweep,
-                             struct plan *plan)
+                             struct dpb_sweep_plan *plan)
 {
     dpb_status status = sweep->turns.on ? dpb_turns_needs(sweep, &plan->needs) : DPB_OK;
     if (status != DPB_UNSUPPORTED)
@@ -147,7 +78,11 @@ static dpb_status plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, struct
     queue->jobs = calloc(n_timing + sweep->n_cells, sizeof *queue->jobs);
     DPB_TRY(dpb_allocated(queue->jobs));
     dpb_sweep_order(sweep, seed, queue->jobs);
-    queue->n = n_timing + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n_timing);
+    size_t n = 0;
+    for (size_t i = 0; i < n_timing; i++) /* a refused cell takes one job to say so */
+        if (!dpb_sweep_is_refused(sweep, queue->jobs[i].cell) || queue->jobs[i].repeat == 0)
+            queue->jobs[n++] = queue->jobs[i];
+    queue->n = n + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n);
     queue->budget.n_jobs = queue->n;
     return DPB_OK;
 }
@@ -255,6 +190,17 @@ static void report_job(const struct queue *queue, const char *label,
                 dpb_json_text(execution->result, "status", "failed"));
 }
 
+/* A cell of sweep.skip_refused. */
+static void refuse(const struct dpb_config *config, const struct dpb_sweep_refusal *why,
+                   struct dpb_execution *execution)
+{
+    *execution =
+        (struct dpb_execution){.status = why->status,
+                               .exit_code = dpb_status_exit_code(why->status),
+                               .result = dpb_result_refused(config, why->status, why->reason)};
+    json_object_set_new(execution->result, "status", json_string("refused"));
+}
+
 static dpb_status run_job(const struct dpb_cells *cells, const struct dpb_sweep_job *job,
                           struct queue *queue, struct dpb_execution *execution)
 {
@@ -270,9 +216,13 @@ static dpb_status run_job(const struct dpb_cells *cells, const struct dpb_sweep_
         .n_ended = queue->n_ended,
         .n_left = dpb_sweep_budget_left(n_left, queue->n_ended, queue->next - 1)};
     const int64_t began_ns = dpb_now_ns();
+    const bool refused = dpb_sweep_is_refused(cells->sweep, job->cell) && !cells->sweep->tunes;
     dpb_first_error_clear();
     dpb_warnings_clear();
-    dpb_cell_execute(cells, config, &place, execution);
+    if (refused)
+        refuse(config, &cells->sweep->refusals[job->cell], execution);
+    else
+        dpb_cell_execute(cells, config, &place, execution);
     if (execution->status == DPB_OK) {
         queue->ended_s += (double)(dpb_now_ns() - began_ns) * 1e-9;
         queue->n_ended++;
@@ -297,8 +247,9 @@ static void note_end(const struct dpb_sweep *sweep, const struct dpb_execution *
     /* A cell with a refused combination or refused data is a failed cell of a sweep that ran. To a
      * search it is the end of a direction. */
     bool refused = execution->exit_code == dpb_status_exit_code(DPB_USAGE);
-    bool failed =
-        execution->status != DPB_OK && !(sweep->tunes && dpb_sweep_refused(execution->result));
+    bool failed = execution->status != DPB_OK &&
+                  !dpb_json_is(execution->result, "status", "refused") &&
+                  !(sweep->tunes && dpb_sweep_refused(execution->result));
     if (failed)
         outcome->code = dpb_exit_code_first(
             outcome->code, refused ? dpb_status_exit_code(DPB_FAILED) : execution->exit_code);
@@ -424,6 +375,8 @@ static void cell_ended(void *context, const struct dpb_sweep_job *job,
         *sides->outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_NO_MEMORY)};
         return;
     }
+    if (dpb_sweep_is_refused(sides->sweep, job->cell))
+        json_object_set_new(execution->result, "status", json_string("refused"));
     sides->queue->next += sides->queue->next < sides->queue->n;
     dpb_sweep_label(sides->sweep, job, label, sizeof label);
     report_job(sides->queue, label, execution);
@@ -434,7 +387,7 @@ static void cell_ended(void *context, const struct dpb_sweep_job *job,
 
 /* The seconds of turns for a group: of sweep.budget as many as it has starts of all; else
  * run.seconds of each cell. */
-static double group_budget_s(const struct dpb_sweep *sweep, const struct plan *plan,
+static double group_budget_s(const struct dpb_sweep *sweep, const struct dpb_sweep_plan *plan,
                              const struct dpb_turns_group *group, size_t n_starts)
 {
     double seconds = 0;
@@ -465,7 +418,7 @@ static int by_cell(const void *a, const void *b)
 }
 
 /* All timing jobs, each repeat's in groups. */
-static void run_side_by_side(const struct dpb_cells *cells, const struct plan *plan,
+static void run_side_by_side(const struct dpb_cells *cells, const struct dpb_sweep_plan *plan,
                              struct queue *queue, struct record *record, struct outcome *outcome)
 {
     const struct dpb_sweep *sweep = cells->sweep;
@@ -497,8 +450,8 @@ static void run_side_by_side(const struct dpb_cells *cells, const struct plan *p
 }
 
 /* Runs all jobs into the document; returns the exit code. */
-static int run_jobs(const struct dpb_cells *cells, const struct plan *plan, struct queue *queue,
-                    struct record *record)
+static int run_jobs(const struct dpb_cells *cells, const struct dpb_sweep_plan *plan,
+                    struct queue *queue, struct record *record)
 {
     const struct dpb_sweep *sweep = cells->sweep;
     struct outcome outcome = {DPB_OK, 0};
@@ -530,11 +483,12 @@ static int run_jobs(const struct dpb_cells *cells, const struct plan *plan, stru
 
 /* The empty document, the directory of its runs, and the results of a sweep before this one. */
 static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                        const struct plan *plan, struct queue *queue, struct record *record)
+                        const struct dpb_sweep_plan *plan, struct queue *queue,
+                        struct record *record)
 {
     DPB_TRY(plan_jobs(sweep, plan->seed, queue));
     record->prints_trials = sweep->tunes && !arguments->json;
-    record->document = dpb_sweep_document(sweep, arguments->config);
+    record->document = dpb_sweep_document(sweep);
     DPB_TRY(dpb_allocated(record->document));
     json_object_set_new(record->document, "invocation", dpb_result_invocation());
     DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
@@ -546,7 +500,7 @@ static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_argument
 }
 
 /* Beside the directory of the runs: "FILE.json" and "FILE.runs". */
-static int deliver(const struct dpb_arguments *arguments, const struct plan *plan,
+static int deliver(const struct dpb_arguments *arguments, const struct dpb_sweep_plan *plan,
                    const struct record *record)
 {
     char path[PATH_MAX];
@@ -573,13 +527,14 @@ int dpb_sweep_run(const struct dpb_arguments *arguments)
     struct dpb_sweep *sweep = NULL;
     struct queue queue = {.began_ns = dpb_now_ns()};
     struct record record = {.document = NULL};
-    struct plan plan = {0};
+    struct dpb_sweep_plan plan = {0};
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
     struct dpb_cells cells;
     dpb_stdout_aside();
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
     DPB_THEN(status, dpb_cells_open(sweep, &cells));
-    dpb_arguments_files(arguments, plan.files);
-    DPB_THEN(status, check_cells(sweep, &plan));
+    dpb_arguments_files(arguments, files);
+    DPB_THEN(status, dpb_sweep_find_refused(sweep, files, DPB_ARGUMENTS_FILES, &plan));
     DPB_THEN(status, plan_turns(arguments->config, sweep, &plan));
     DPB_THEN(status, dpb_result_probe(arguments->output, plan.results));
     DPB_THEN(status, begin(sweep, arguments, &plan, &queue, &record));

@@ -11,11 +11,13 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "cli/derive.h"
 #include "plan/experiment.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/published_read.h"
 #include "study/sweep/sweep_list.h"
 #include "study/sweep/sweep_option.h"
+#include "study/sweep/sweep_own.h"
 
 enum { MAX_JOBS = 100000 };
 
@@ -103,7 +105,9 @@ static dpb_status overridden(const struct dpb_settings_section *study,
     return DPB_OK;
 }
 
-static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
+/* `left`: room for the axes that the command line replaced, and their number. */
+static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep,
+                              struct dpb_sweep_axis *left, size_t *n_left)
 {
     sweep->axes = calloc(config->n_settings + 1, sizeof *sweep->axes);
     DPB_TRY(dpb_allocated(sweep->axes));
@@ -111,14 +115,17 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *setting = &config->settings[i];
         if (strcmp(setting->section, sweep->study->name) != 0 ||
-            dpb_options_find(sweep->study->rows, setting->key))
+            dpb_options_find(sweep->study->rows, setting->key) ||
+            dpb_sweep_own_is(sweep->study, setting))
             continue;
         struct dpb_sweep_axis *axis = &sweep->axes[sweep->n_axes++];
         bool leave_out = false;
         DPB_TRY(axis_create(sweep->study, setting, axis));
         DPB_TRY(overridden(sweep->study, config, axis, &leave_out));
         if (leave_out) {
-            axis_release(axis);
+            dpb_config_remove(sweep->given, setting->section, setting->key);
+            left[(*n_left)++] = *axis;
+            *axis = (struct dpb_sweep_axis){0};
             sweep->n_axes--;
             continue;
         }
@@ -230,6 +237,72 @@ static dpb_status read_turns(const struct dpb_config *config, struct dpb_sweep *
                            text);
 }
 
+/* The axes, and those settings of a value that the command line has not replaced. */
+static dpb_status read_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    struct dpb_sweep_axis *left = calloc(config->n_settings + 1, sizeof *left);
+    size_t n_left = 0;
+    dpb_status status = dpb_allocated(left);
+    DPB_THEN(status, create_axes(config, sweep, left, &n_left));
+    DPB_THEN(status, dpb_sweep_own_read(sweep, left, n_left));
+    for (size_t i = 0; i < n_left; i++)
+        axis_release(&left[i]);
+    free(left);
+    return status;
+}
+
+/* A run has one length: those of [run] make room for the setting, where it is one. */
+static void remove_lengths(const char *section, const char *key, struct dpb_config *config)
+{
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
+        dpb_config_remove(config, "run", dpb_run_lengths[i]);
+}
+
+static dpb_status set(struct dpb_config *config, const char *section, const char *key,
+                      const char *value, const char *origin)
+{
+    remove_lengths(section, key, config);
+    return dpb_config_set(config, section, key, value, origin);
+}
+
+static dpb_status set_axis(const struct dpb_sweep_axis *axis, const char *value,
+                           struct dpb_config *config)
+{
+    DPB_TRY(set(config, axis->section, axis->key, value, axis->origin));
+    dpb_config_mark(config, axis->section, axis->key, DPB_FROM_AXIS);
+    return DPB_OK;
+}
+
+/* A cell's axes, and the settings of their values. */
+static dpb_status set_cell(const struct dpb_sweep *sweep, size_t cell, struct dpb_config *config)
+{
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        DPB_TRY(set_axis(&sweep->axes[i], dpb_sweep_value(sweep, cell, i), config));
+    for (size_t i = 0; i < sweep->n_own; i++)
+        for (size_t k = 0; k < sweep->own[i].settings->n_settings; k++) {
+            const struct dpb_setting *s = &sweep->own[i].settings->settings[k];
+            if (!dpb_sweep_owns(sweep, cell, &sweep->own[i]))
+                continue;
+            DPB_TRY(set(config, s->section, s->key, s->value, s->origin));
+            dpb_config_mark(config, s->section, s->key, DPB_FROM_AXIS);
+        }
+    return DPB_OK;
+}
+
+/* With all settings of the sweep, also those that the cell's plugins lack. */
+static dpb_status cell_config(const struct dpb_sweep *sweep, size_t cell,
+                              struct dpb_config **config)
+{
+    struct dpb_config *made = dpb_config_copy(sweep->base);
+    dpb_status status = dpb_allocated(made);
+    DPB_THEN(status, set_cell(sweep, cell, made));
+    if (status != DPB_OK)
+        dpb_config_destroy(made);
+    else
+        *config = made;
+    return status;
+}
+
 /* Keeps the cells for which sweep.when holds. */
 static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
@@ -244,8 +317,13 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
         char name[512];
         sweep->cells[sweep->n_cells] = i; /* dpb_sweep_read_value looks at this one */
         if (when && when->value[0] != '\0') {
+            struct dpb_sweep_reading reading = {.sweep = sweep};
             snprintf(name, sizeof name, "%s: sweep.when", when->origin);
-            DPB_TRY(dpb_sweep_when(when->value, name, dpb_sweep_read_value, sweep, &holds));
+            DPB_TRY(cell_config(sweep, sweep->n_cells, &reading.config));
+            const dpb_status status = dpb_sweep_when(when->value, name, dpb_sweep_read_value,
+                                                     dpb_sweep_read_number, &reading, &holds);
+            dpb_config_destroy(reading.config);
+            DPB_TRY(status);
         }
         sweep->n_cells += holds;
     }
@@ -303,11 +381,23 @@ static void remove_section(const char *section, struct dpb_config *config)
         dpb_config_remove(config, section, s->key);
 }
 
-/* A run has one length: those of [run] make room for the setting, where it is one. */
-static void remove_lengths(const char *section, const char *key, struct dpb_config *config)
+/* The settings of single runs alone. */
+static dpb_status make_base(struct dpb_sweep *sweep)
 {
-    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
-        dpb_config_remove(config, "run", dpb_run_lengths[i]);
+    sweep->base = dpb_config_copy(sweep->given);
+    DPB_TRY(dpb_allocated(sweep->base));
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        remove_section(dpb_studies[i].name, sweep->base);
+    for (size_t i = 0; i < sweep->base->n_settings;) {
+        const struct dpb_setting *s = &sweep->base->settings[i];
+        const bool own = dpb_sweep_own_is(sweep->study, s);
+        if (own)
+            dpb_config_remove(sweep->base, s->section, s->key);
+        i += !own;
+    }
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        remove_lengths(sweep->axes[i].section, sweep->axes[i].key, sweep->base);
+    return DPB_OK;
 }
 
 static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
@@ -319,7 +409,12 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     if (!dpb_config_get(config, section, "retry_budget"))
         sweep->options.retry_budget_ns = -1;
     DPB_TRY(dpb_sweep_launch_check(config, sweep));
-    DPB_TRY(create_axes(config, sweep));
+    sweep->given = dpb_config_copy(config);
+    DPB_TRY(dpb_allocated(sweep->given));
+    DPB_TRY(read_axes(config, sweep));
+    if (!first_of(sweep->given, section)) /* a rerun is of a sweep, too */
+        DPB_TRY(dpb_config_set(sweep->given, section, "skip_refused",
+                               sweep->options.skip_refused ? "yes" : "no", DPB_COMMAND_LINE));
     if (!sweep->tunes)
         DPB_TRY(read_turns(config, sweep));
     DPB_TRY(set_repeats(config, sweep));
@@ -331,12 +426,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
                         "%s: with eval.%s every run of a sweep has its accuracy: leave "
                         "sweep.accuracy out",
                         target->origin, target->key);
-    sweep->base = dpb_config_copy(config);
-    DPB_TRY(dpb_allocated(sweep->base));
-    for (size_t i = 0; i < DPB_STUDIES; i++)
-        remove_section(dpb_studies[i].name, sweep->base);
-    for (size_t i = 0; i < sweep->n_axes; i++)
-        remove_lengths(sweep->axes[i].section, sweep->axes[i].key, sweep->base);
+    DPB_TRY(make_base(sweep));
     DPB_TRY(choose_cells(config, sweep));
     return dpb_published_read(config, sweep);
 }
@@ -362,27 +452,17 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
     axis_release(&sweep->replicates);
     json_decref(sweep->published);
     free(sweep->axes);
+    for (size_t i = 0; i < sweep->n_cells && sweep->refusals; i++)
+        free(sweep->refusals[i].reason);
+    free(sweep->refusals);
     free(sweep->cells);
+    dpb_sweep_own_release(sweep);
+    dpb_config_destroy(sweep->given);
     dpb_config_destroy(sweep->base);
     free(sweep);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
-
-static dpb_status set(struct dpb_config *config, const char *section, const char *key,
-                      const char *value, const char *origin)
-{
-    remove_lengths(section, key, config);
-    return dpb_config_set(config, section, key, value, origin);
-}
-
-static dpb_status set_axis(const struct dpb_sweep_axis *axis, const char *value,
-                           struct dpb_config *config)
-{
-    DPB_TRY(set(config, axis->section, axis->key, value, axis->origin));
-    dpb_config_mark(config, axis->section, axis->key, DPB_FROM_AXIS);
-    return DPB_OK;
-}
 
 /* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and its times are not
  * used: steps of a warm-up would train, too. Then the timing jobs need no evaluation. */
@@ -409,16 +489,18 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config)
 {
+    const bool as_written = dpb_sweep_is_refused(sweep, job->cell);
     struct dpb_config *result = dpb_config_copy(sweep->base);
     dpb_status status = dpb_allocated(result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status = dpb_sweep_leave_to_others(sweep, &sweep->axes[i],
                                            dpb_sweep_value(sweep, job->cell, i), result);
-    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
-        status = set_axis(&sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
+    DPB_THEN(status, set_cell(sweep, job->cell, result));
     const struct dpb_sweep_axis *by_repeat = &sweep->replicates;
     if (status == DPB_OK && by_repeat->n_values > 0)
         status = set_axis(by_repeat, by_repeat->values[job->repeat % by_repeat->n_values], result);
+    if (!as_written)
+        DPB_THEN(status, dpb_derive(result, false));
     /* A run that misses is a part of its row; the sweep as a whole answers for it. */
     if (status == DPB_OK && target_of(result))
         dpb_config_remove(result, "eval", "require_target");

@@ -17,7 +17,9 @@
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *     launch = mpirun -np {ranks}       what starts a cell (launch_line.h); empty: dpbench itself
  *
- * A [published] beside it has figures of others for its cells (published.h).
+ * [sweep.shm] beside it has settings for one value of an axis (sweep_own.h). Numeric settings
+ * may be expressions over others (cli/derive.h). A [published] beside it has figures of others for
+ * its cells (published.h).
  *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
  * file's axis of this name. If an axis lists plugins (comm.name, data.name), an option that only
@@ -35,7 +37,8 @@
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
-/* The configuration of one job. *config is @owned. */
+/* The configuration of one job; of a cell that is known to be refused as it is written, without
+ * derived values. *config is @owned. */
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config);
 /* The experiment of one job. *experiment is @owned: dpb_experiment_destroy. */

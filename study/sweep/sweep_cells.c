@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/settings.h"
 #include "base/text.h"
 #include "dpbench/random.h"
 
@@ -23,6 +24,11 @@ const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t a
     return sweep->axes[axis].values[place_on(sweep, cell, axis)];
 }
 
+bool dpb_sweep_owns(const struct dpb_sweep *sweep, size_t cell, const struct dpb_sweep_own *own)
+{
+    return place_on(sweep, cell, own->axis) == own->value;
+}
+
 const struct dpb_sweep_axis *dpb_sweep_axis_of(const struct dpb_sweep *sweep, const char *section,
                                                const char *key)
 {
@@ -38,16 +44,53 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
     const struct dpb_sweep_axis *axis = dpb_sweep_axis_of(sweep, section, key);
     if (axis)
         return dpb_sweep_value(sweep, cell, (size_t)(axis - sweep->axes));
-    const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
+    const struct dpb_setting *setting = NULL;
+    for (size_t i = 0; i < sweep->n_own && !setting; i++)
+        if (dpb_sweep_owns(sweep, cell, &sweep->own[i]))
+            setting = dpb_config_get(sweep->own[i].settings, section, key);
+    if (!setting)
+        setting = dpb_config_get(sweep->base, section, key);
     return setting ? setting->value : "";
+}
+
+static bool is_network(const struct dpb_setting *setting)
+{
+    return strcmp(setting->section, "data") == 0 || strcmp(setting->section, "model") == 0;
+}
+
+/* Whether the text may be an expression that follows from an axis (cli/derive.h). */
+static bool has_name(const char *value)
+{
+    char start[64];
+    bool has = false;
+    for (size_t i = 0; i < dpb_settings_n_sections && !has; i++) {
+        snprintf(start, sizeof start, "%s.", dpb_settings_sections[i].name);
+        has = strstr(value, start) != NULL;
+    }
+    return has;
+}
+
+/* Whether cells may differ in data or network by the axis: it is an option of them, or a value of
+ * it has one. */
+static bool changes_network(const struct dpb_sweep *sweep, size_t axis)
+{
+    const struct dpb_setting own = {.section = sweep->axes[axis].section};
+    bool changes = is_network(&own);
+    for (size_t i = 0; i < sweep->n_own; i++)
+        for (size_t k = 0; k < sweep->own[i].settings->n_settings; k++)
+            changes |=
+                sweep->own[i].axis == axis && is_network(&sweep->own[i].settings->settings[k]);
+    for (size_t i = 0; i < sweep->base->n_settings; i++)
+        changes |=
+            is_network(&sweep->base->settings[i]) && has_name(sweep->base->settings[i].value);
+    return changes;
 }
 
 size_t dpb_sweep_network(const struct dpb_sweep *sweep, size_t cell)
 {
     size_t network = 0;
     for (size_t i = 0; i < sweep->n_axes; i++) {
-        const char *section = sweep->axes[i].section;
-        if (strcmp(section, "data") == 0 || strcmp(section, "model") == 0)
+        if (changes_network(sweep, i))
             network = network * sweep->axes[i].n_values + place_on(sweep, cell, i);
     }
     return network;
@@ -75,6 +118,11 @@ void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *
                       dpb_sweep_value(sweep, job->cell, i));
     if (job->accuracy)
         dpb_text_item(&label, ", ", "accuracy");
+}
+
+bool dpb_sweep_is_refused(const struct dpb_sweep *sweep, size_t cell)
+{
+    return sweep->refusals && sweep->refusals[cell].reason;
 }
 
 void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs)
@@ -112,6 +160,8 @@ size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_j
     for (size_t cell = 0; cell < sweep->n_cells && sweep->options.accuracy > 0; cell++) {
         const char *strategy = dpb_sweep_setting(sweep, cell, "comm", "name");
         size_t i = 0;
+        if (dpb_sweep_is_refused(sweep, cell))
+            continue;
         while (i < n &&
                strcmp(dpb_sweep_setting(sweep, jobs[i].cell, "comm", "name"), strategy) != 0)
             i++;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "cli/derive.h"
 
 enum { MOST_VALUES = 1000, WORD = 256 };
 
@@ -177,7 +178,9 @@ void dpb_sweep_list_destroy(char **values, size_t n_values)
 /* ---- conditions ---------------------------------------------------------------------------- */
 
 struct test {
-    char section[WORD], key[WORD], operator[3], value[WORD];
+    char left[WORD], section[WORD], key[WORD], operator[3], value[WORD];
+    bool arithmetic; /* on the left: then `section` and `key` are none */
+    bool quoted;     /* the value */
 };
 
 /* The end of a test: where " and " or " or " begins outside of quotes, or the text ends. */
@@ -194,9 +197,11 @@ static const char *test_end(const char *at)
 }
 
 /* A second operator in a value stands where `and` or `or` was meant. */
-static bool take_value(struct part part, char value[WORD])
+static bool take_value(struct part part, struct test *test)
 {
+    char *value = test->value;
     const bool quoted = part.length >= 2 && part.at[0] == '"' && part.at[part.length - 1] == '"';
+    test->quoted = quoted;
     snprintf(value, WORD, "%.*s", (int)part.length - 2 * quoted, part.at + quoted);
     return value[0] != '\0' && !strpbrk(value, quoted ? "\"" : "=!<>&|,;'\"");
 }
@@ -212,6 +217,8 @@ static bool take_test(struct part part, struct test *test)
     const struct part left = trimmed(text, key);
     const char *dot = memchr(left.at, '.', left.length);
     size_t known = 0;
+    snprintf(test->left, WORD, "%.*s", (int)left.length, left.at);
+    test->arithmetic = dpb_expression_is(test->left) && strpbrk(test->left, "*/+-(");
     if (!dot || sign == 0 || sign >= sizeof test->operator)
         return false;
     snprintf(test->operator, sizeof test->operator, "%.*s", (int)sign, text + key);
@@ -220,7 +227,7 @@ static bool take_test(struct part part, struct test *test)
     snprintf(test->section, WORD, "%.*s", (int)(dot - left.at), left.at);
     snprintf(test->key, WORD, "%.*s", (int)(left.at + left.length - dot - 1), dot + 1);
     return operators[known] &&
-           take_value(trimmed(text + key + sign, part.length - key - sign), test->value);
+           take_value(trimmed(text + key + sign, part.length - key - sign), test);
 }
 
 /* False: one of the two is no number. A value of an unknown option is a text. */
@@ -230,6 +237,29 @@ static bool number_of(const json_t *value, double *number)
     return json_is_number(value) ||
            (json_is_string(value) &&
             dpb_parse_real(json_string_value(value), number) == DPB_PARSED);
+}
+
+static bool is_ordered(const char *operator, double x, double y)
+{
+    return (operator[1] == '=' && x == y) || (operator[0] == '<' ? x < y : x> y);
+}
+
+/* Both sides as numbers; those that differ by rounding are equal. */
+static dpb_status compare(const struct test *test, const char *name, dpb_sweep_number_of *quantity,
+                          const void *context, bool *holds)
+{
+    struct dpb_amount x, y;
+    DPB_TRY(quantity(context, name, test->left, &x));
+    DPB_TRY(quantity(context, name, test->value, &y));
+    if (x.bytes != y.bytes || x.seconds != y.seconds)
+        return dpb_fail(DPB_USAGE, "%s: '%s' and '%s' have different units", name, test->left,
+                        test->value);
+    if (fabs(x.value - y.value) <= 1e-12 * fabs(x.value))
+        y.value = x.value;
+    *holds = test->operator[0] == '='   ? x.value == y.value
+             : test->operator[0] == '!' ? x.value != y.value
+                                        : is_ordered(test->operator, x.value, y.value);
+    return DPB_OK;
 }
 
 static dpb_status hold(const struct test *test, const char *name, const json_t *is,
@@ -245,12 +275,12 @@ static dpb_status hold(const struct test *test, const char *name, const json_t *
     if (!number_of(is, &x) || !number_of(value, &y))
         return dpb_fail(DPB_USAGE, "%s: '%s %s %s': %s compares numbers", name,
                         dpb_config_text(is, text, sizeof text), operator, test->value, operator);
-    *holds = (operator[1] == '=' && x == y) || (operator[0] == '<' ? x < y : x> y);
+    *holds = is_ordered(operator, x, y);
     return DPB_OK;
 }
 
 static dpb_status evaluate(struct part part, const char *name, dpb_sweep_read *read,
-                           const void *context, bool *holds)
+                           dpb_sweep_number_of *quantity, const void *context, bool *holds)
 {
     struct test test;
     json_t *is = NULL, *value = NULL;
@@ -260,25 +290,34 @@ static dpb_status evaluate(struct part part, const char *name, dpb_sweep_read *r
                         "= != < <= > >=, several with `and` and `or` between them; quote a VALUE "
                         "with other signs",
                         name, (int)part.length, part.at);
+    const struct dpb_setting right = {.value = test.value};
+    if (test.arithmetic)
+        return compare(&test, name, quantity, context, holds);
     dpb_status status = read(context, name, test.section, test.key, NULL, &is);
     if (status == DPB_OK && !is)
         status = dpb_fail(DPB_USAGE, "%s: %s.%s has no value here: make it an axis, or set it",
                           name, test.section, test.key);
-    DPB_THEN(status, read(context, name, test.section, test.key, test.value, &value));
-    DPB_THEN(status, hold(&test, name, is, value, holds));
+    const bool derived = json_is_number(is) && !test.quoted && dpb_derive_is(&right);
+    if (derived)
+        DPB_THEN(status, compare(&test, name, quantity, context, holds));
+    if (!derived)
+        DPB_THEN(status, read(context, name, test.section, test.key, test.value, &value));
+    if (!derived)
+        DPB_THEN(status, hold(&test, name, is, value, holds));
     json_decref(is);
     json_decref(value);
     return status;
 }
 
 dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_read *read,
-                          const void *context, bool *holds)
+                          dpb_sweep_number_of *quantity, const void *context, bool *holds)
 {
     bool any = false, all = true;
     for (const char *end;; when = end + 1 + (end[1] == 'a' ? 4 : 3)) {
         bool test = false;
         end = test_end(when);
-        DPB_TRY(evaluate(trimmed(when, (size_t)(end - when)), name, read, context, &test));
+        DPB_TRY(
+            evaluate(trimmed(when, (size_t)(end - when)), name, read, quantity, context, &test));
         all &= test;
         if (*end != '\0' && end[1] == 'a')
             continue;

@@ -9,6 +9,7 @@
  *
  *     WHEN   test and test or test ...    `and` binds tighter
  *     test   SECTION.KEY OP VALUE         OP: = != < <= > >=; all but = and != compare numbers
+ *            SUM OP SUM         numbers (cli/expression.h): run.workers * run.batch <= 256
  *
  * VALUE is a word of the option's own form, as 4 MiB, or "any text". Unquoted, it has none of
  * = ! < > & | , ; ' and ".
@@ -22,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cli/expression.h"
 #include "dpbench/status.h"
 
 /* `name` begins the messages ("x.ini:3: sweep.run.workers"). Refuses (DPB_USAGE) an empty or
@@ -35,9 +37,12 @@ void dpb_sweep_list_destroy(char **values, size_t n_values);
  * is @owned. */
 typedef dpb_status dpb_sweep_read(const void *context, const char *name, const char *section,
                                   const char *key, const char *text, json_t **value);
+/* The value of an expression of the cell. */
+typedef dpb_status dpb_sweep_number_of(const void *context, const char *name, const char *text,
+                                       struct dpb_amount *value);
 /* *holds: whether the condition holds. DPB_USAGE with `name`: not a condition, a key without a
  * value, no number where one is compared. */
 dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_read *read,
-                          const void *context, bool *holds);
+                          dpb_sweep_number_of *quantity, const void *context, bool *holds);
 
 #endif

@@ -2,11 +2,13 @@
 #include "study/sweep/sweep_option.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "cli/derive.h"
 #include "plan/experiment.h"
 #include "plan/host.h"
 #include "plugin/plugins.h"
@@ -128,7 +130,7 @@ static dpb_status read_setting(const struct dpb_sweep *sweep, const struct dpb_s
 {
     const struct dpb_option *row;
     DPB_TRY(find_row(sweep, setting->section, setting->key, &row));
-    if (row)
+    if (row && (!dpb_derive_is(setting) || row->type == DPB_OPT_STRING)) /* a cell has its value */
         return dpb_option_value(row, setting, value);
     *value = dpb_json_string(setting->value); /* of an unknown option: its cells are refused */
     return dpb_allocated(*value);
@@ -137,22 +139,38 @@ static dpb_status read_setting(const struct dpb_sweep *sweep, const struct dpb_s
 dpb_status dpb_sweep_read_value(const void *context, const char *name, const char *section,
                                 const char *key, const char *text, json_t **value)
 {
-    const struct dpb_sweep *sweep = context;
-    const struct dpb_sweep_axis *axis = dpb_sweep_axis_of(sweep, section, key);
-    const struct dpb_setting *given = dpb_config_get(sweep->base, section, key);
+    const struct dpb_sweep_reading *reading = context;
+    const struct dpb_sweep *sweep = reading->sweep;
+    const struct dpb_setting *given = dpb_config_get(reading->config, section, key);
     struct dpb_setting setting = {.section = (char *)section,
                                   .key = (char *)key,
                                   .value = (char *)text,
                                   .origin = (char *)name};
     if (text)
         DPB_TRY(check_plugin(sweep, &setting));
-    else if (axis)
-        setting.value =
-            (char *)dpb_sweep_value(sweep, sweep->n_cells, (size_t)(axis - sweep->axes));
     else if (given && given->value[0] != '\0')
         setting = *given;
     *value = NULL;
-    return setting.value ? read_setting(sweep, &setting, value) : DPB_OK;
+    if (text || !given || !dpb_derive_is(given))
+        return setting.value ? read_setting(sweep, &setting, value) : DPB_OK;
+    const struct dpb_option *row;
+    DPB_TRY(find_row(sweep, section, key, &row));
+    if (!row || row->type == DPB_OPT_STRING || row->type == DPB_OPT_CHOICE)
+        return read_setting(sweep, &setting, value);
+    struct dpb_amount quantity;
+    char full[512];
+    snprintf(full, sizeof full, "%s.%s", section, key);
+    DPB_TRY(dpb_derive_value(reading->config, full, name, &quantity));
+    const bool whole = row->type == DPB_OPT_INT || row->type == DPB_OPT_SIZE;
+    *value = whole ? json_integer(llround(quantity.value)) : json_real(quantity.value);
+    return dpb_allocated(*value);
+}
+
+dpb_status dpb_sweep_read_number(const void *context, const char *name, const char *text,
+                                 struct dpb_amount *value)
+{
+    const struct dpb_sweep_reading *reading = context;
+    return dpb_derive_value(reading->config, text, name, value);
 }
 
 /* Value i of an axis. *value is @owned. */

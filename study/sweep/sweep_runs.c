@@ -18,7 +18,7 @@ static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
     json_object_set_new(axes, key, values);
 }
 
-json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config)
+json_t *dpb_sweep_document(const struct dpb_sweep *sweep)
 {
     json_t *axes = json_object(), *over = json_object();
     for (size_t i = 0; i < sweep->n_axes; i++)
@@ -37,7 +37,7 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
                   "over", over,                                                          //
                   "repeats", (json_int_t)sweep->options.repeats,                         //
                   "accuracy_steps", (json_int_t)sweep->options.accuracy,                 //
-                  "config", dpb_config_to_json(config), "rows", "runs",                  //
+                  "config", dpb_config_to_json(sweep->given), "rows", "runs",            //
                   "warnings", dpb_warnings_collect(NULL));
     if (sweep->tunes)
         json_object_set_new(made, "tune", json_object());

@@ -8,11 +8,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "base/config.h"
 #include "study/sweep/sweep_cells.h"
 
 /* A new document without runs, with this process's warnings. @owned; NULL: out of memory. */
-json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config);
+json_t *dpb_sweep_document(const struct dpb_sweep *sweep);
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);

@@ -160,6 +160,11 @@ void dpb_runs_csv(const json_t *document, FILE *out)
         json_t *measured = json_object();
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             json_object_set(measured, parts[p], json_object_get(run, parts[p]));
+        json_object_update_new(measured,
+                               json_pack("{s:O*, s:O*, s:O*}", "machine.host",
+                                         dpb_json_at(run, "machine.host"), "machine.processor",
+                                         dpb_json_at(run, "machine.processor"), "versions.build",
+                                         dpb_json_at(run, "versions.build")));
         json_array_append_new(runs, measured);
     }
     dpb_objects_csv(runs, out);
@@ -206,4 +211,23 @@ void dpb_steps_csv(const json_t *document, FILE *out)
         json_decref(line);
     }
     json_decref(columns);
+}
+
+void dpb_evals_csv(const json_t *document, FILE *out)
+{
+    json_t *lines = json_array();
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
+        json_t *evals = dpb_run_part(run, "eval");
+        dpb_each_item(evals, e, eval) {
+            json_t *line = json_pack("{s:I}", "run", (json_int_t)i);
+            json_object_update_missing(line, json_object_get(run, "cell"));
+            json_object_update_new(line,
+                                   json_pack("{s:O*}", "repeat", json_object_get(run, "repeat")));
+            json_object_update_missing(line, eval);
+            json_array_append_new(lines, line);
+        }
+        json_decref(evals);
+    }
+    dpb_objects_csv(lines, out);
+    json_decref(lines);
 }

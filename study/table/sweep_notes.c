@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/derive.h"
 #include "record/why.h"
 #include "study/document/learning.h"
 #include "study/document/published.h"
@@ -603,6 +604,35 @@ static void note_emulation(const struct notes *notes)
     }
 }
 
+/* Settings in which rows may differ without a column: those of one value of an axis, and derived
+ * ones. */
+static void note_settings(const struct notes *notes)
+{
+    const json_t *ran = NULL;
+    char text[NOTE];
+    struct dpb_text list = dpb_text_in(text, sizeof text);
+    dpb_each_item(json_object_get(notes->document, "runs"), i, run)
+        ran = !ran && dpb_json_is(run, "status", "ok") ? run : ran;
+    dpb_each_member(json_object_get(notes->document, "config"), section, keys)
+        dpb_each_member(keys, key, entry) {
+            const char *dot = strchr(key, '.');
+            if (dpb_begins_with(section, "sweep.") ||
+                (strcmp(section, "sweep") == 0 && dot && strchr(dot + 1, '.')))
+                dpb_text_item(&list, ", ", "%s.%s = %s", section, key,
+                              dpb_json_text(entry, "value", "?"));
+        }
+    dpb_each_member(json_object_get(ran, "config"), section, keys)
+        dpb_each_member(keys, key, entry) {
+            const char *mark = strstr(dpb_json_text(entry, "origin", ""), DPB_DERIVED_MARK);
+            if (mark)
+                dpb_text_item(&list, ", ", "%s.%s =%.*s", section, key,
+                              (int)strlen(mark) - (int)sizeof DPB_DERIVED_MARK,
+                              mark + sizeof DPB_DERIVED_MARK - 1);
+        }
+    if (list.length > 0)
+        fprintf(notes->out, "- rows differ in settings without a column: %s.\n", text);
+}
+
 static void note_launch(const struct notes *notes)
 {
     const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
@@ -643,6 +673,7 @@ void dpb_sweep_notes(const json_t *document, FILE *out)
         note_verdicts(&notes);
         note_learning(&notes);
         note_emulation(&notes);
+        note_settings(&notes);
         note_launch(&notes);
         dpb_target_notes(document, out);
     }

@@ -18,14 +18,14 @@ static void use_cell(const struct dpb_sweep *sweep, size_t number)
     dpb_config_destroy(config);
 }
 
-static void use_sweep(const struct dpb_sweep *sweep, const struct dpb_config *config)
+static void use_sweep(const struct dpb_sweep *sweep)
 {
     size_t n = sweep->n_cells * (size_t)sweep->options.repeats;
     FUZZ_CHECK(sweep->n_cells > 0 && sweep->options.repeats > 0);
     for (size_t cell = 0; cell < sweep->n_cells && cell < MOST_CELLS; cell++)
         use_cell(sweep, cell);
     use_cell(sweep, sweep->n_cells - 1);
-    json_decref(dpb_sweep_document(sweep, config));
+    json_decref(dpb_sweep_document(sweep));
     if (n > MOST_JOBS)
         return;
     struct dpb_sweep_job *jobs = calloc(n, sizeof *jobs);
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct dpb_config *config = dpb_config_create();
     if (dpb_config_read(config, fuzz_file(data, size)) == DPB_OK && dpb_sweep_wanted(config) &&
         dpb_sweep_create(config, &sweep) == DPB_OK)
-        use_sweep(sweep, config);
+        use_sweep(sweep);
     if (sweep)
         fuzz_used();
     dpb_sweep_destroy(sweep);

@@ -108,7 +108,7 @@ static void draw_sides(const struct dpb_sweep *sweep, const struct dpb_config *c
 {
     int order[PAIRS];
     for (int i = 0; i < 2; i++)
-        sides[i] = dpb_sweep_document(sweep, config);
+        sides[i] = dpb_sweep_document(sweep);
     for (int i = 0; i < PAIRS; i++)
         order[i] = i;
     for (int i = 0; i < TAKEN; i++) {

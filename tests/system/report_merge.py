@@ -16,6 +16,7 @@ import statistics
 import sys
 import unittest
 import unittest.mock
+import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
@@ -296,6 +297,8 @@ class OfSeveral(unittest.TestCase):
         for line, run in zip(lines, self.sweep["runs"]):
             self.assertEqual(line["cell.run.batch"], run["cell"]["run.batch"])
             self.assertEqual(float(line["timing.samples_per_s.mean"]), run["timing"]["samples_per_s"]["mean"])
+            self.assertEqual((line["machine.host"], line["machine.processor"], line["versions.build.crc32"]),
+                             (run["machine"]["host"], run["machine"]["processor"], run["versions"]["build"]["crc32"]))
         lines = list(csv.DictReader(io.StringIO(report("--csv=steps", "sweep.json").stdout)))
         at = 0
         for number, run in enumerate(self.sweep["runs"]):
@@ -313,6 +316,32 @@ class OfSeveral(unittest.TestCase):
         alone = report("--csv=steps", self.files[0]).stdout.splitlines()
         self.assertEqual(alone[0], "run,repeat,step,timed,step_ns,loss")
         self.assertEqual(len(alone), 1 + sum(line["run"] == "0" for line in lines))
+
+    @unittest.skipUnless(shutil.which("node"), "needs node")
+    def test_figure(self):
+        ended = report("--figure", "rates.svg", "sweep.json")
+        self.assertEqual((ended.returncode, ended.stderr), (0, "figure: rates.svg\n"))
+        space = "{http://www.w3.org/2000/svg}"
+        drawing = xml.etree.ElementTree.parse("rates.svg").getroot()
+        texts = [text.text for text in drawing.iter(space + "text")]
+        self.assertEqual((drawing.tag, texts[0]), (space + "svg", "Rates"))
+        self.assertIn("strategy, workers", texts)
+        shown = {title.text for title in drawing.iter(space + "title")}
+        for row in (row for row in self.sweep["rows"] if row["cell"]["run.batch"] == "8"
+                    and row["cell"]["comm.bucket"] == "4 KiB"):
+            rate = row["samples_per_s"]["median"]
+            self.assertIn(f"{row['strategy']}, {row['workers']}: {rate:.{0 if rate >= 1000 else 1}f}", shown)
+        self.assertNotIn("var(", read("rates.svg"))
+        ended = report("--figure", "rate.svg", "sweep.json")
+        self.assertEqual(ended.returncode, 2)
+        self.assertRegex(ended.stderr, r"--figure rate.svg: there is no such figure; there are: rates, parts-of-the-step")
+        self.assertFalse(os.path.exists("rate.svg"))
+        ended = report("--figure", "rates.png", "sweep.json")
+        self.assertEqual(ended.returncode, 2)
+        with unittest.mock.patch.dict(os.environ, PATH="/none"):
+            ended = report("--figure", "speedup.svg", "sweep.json")
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("--figure draws by node, which does not start", ended.stderr)
 
     def test_where_runs_stay_in_memory(self):
         for arguments in (["sweep.json"], ["sweep.json", *self.files], ["--csv=runs", "sweep.json"], ["--csv=steps", "sweep.json"],

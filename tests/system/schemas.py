@@ -43,7 +43,7 @@ RUNS = {
                  "'published.comm.name shm=2, a paper, a machine'"),
     "reached": (0, "sweep.comm.name=shm,independent sweep.seeds=2 sweep.retry_disturbed=0 eval.every=1 "
                    "eval.target=0.01"),
-    "refused": (1, "sweep.comm.name=shm,gossip sweep.repeats=1 sweep.retry_disturbed=0 "
+    "refused": (0, "sweep.skip_refused=yes sweep.comm.name=shm,gossip sweep.repeats=1 sweep.retry_disturbed=0 "
                    "comm.codec=topk"),
     "tune": (0, "tune.run.batch=4,8 tune.repeats=2 tune.retry_disturbed=0"),
     "alone": (0, "comm.name=independent"),

@@ -5,6 +5,7 @@ alone: the criterion, means, Student's t, ranks and ratios. Run from the top of 
 
 import csv
 import re
+import shutil
 import statistics
 import sys
 import unittest
@@ -64,6 +65,23 @@ class Table(unittest.TestCase):
         for run in self.document["runs"]:
             self.assertEqual(run["config"]["run"]["seed"]["value"], 5 + run["repeat"])
         self.assertEqual(len(self.document["runs"]), 4 * SEEDS)
+
+    @unittest.skipUnless(shutil.which("node"), "needs node")
+    def test_figures(self):
+        for name in ("time-to-the-target", "accuracy-by-samples"):
+            self.assertEqual(dpbench("report", "--figure", f"{name}.svg", "sweep.json").returncode, 0)
+        with open("time-to-the-target.svg", encoding="utf-8") as file:
+            drawn = file.read()
+        shown = [row for row in self.document["rows"] if row["cell"]["optimizer.learning_rate"] == "0.02"]
+        for row in shown:
+            mean = row["to_target"]["seconds"]["mean"]
+            found = re.search(f"<title>{row['strategy']}, 2: ([^<]*)</title>", drawn)[1]
+            if mean is None:
+                self.assertEqual(found, f"{row['to_target']['reached']} of {SEEDS} runs")
+            else:
+                self.assertLess(abs(float(found.removesuffix(" s")) / mean - 1), 0.006)
+        with open("accuracy-by-samples.svg", encoding="utf-8") as file:
+            self.assertIn("target from 90 to 90", file.read())
 
     def test_columns_are_those_of_the_raw_results(self):
         for row, target, repeats in self.rows():

@@ -366,14 +366,25 @@ TEST(test_sweep_over_plugins_with_options)
                  "command line: unknown option 'samples' for data 'idx'");
 }
 
-TEST(test_sweep_with_a_cell_that_fails)
+/* Refused cells are found before the first run, and listed; or they are rows. */
+TEST(test_sweep_with_a_refused_cell)
 {
     struct command command;
-    run(&command, 1, RUN "sweep.run.precision=fp32,bf16,fp64 sweep.repeats=1 --json");
-    assert_string_equal(json_text_at(command.json, "status"), "failed");
+    run(&command, 2,
+        RUN "sweep.run.precision=fp32,bf16,fp64 sweep.run.workers=1,2 run.batch=4/run.workers");
+    EXPECT_WORDS(
+        "dpbench", command.err,
+        "error: run.precision=bf16 run.workers=1: refused: command line: device 'reference' "
+        "does not compute in bf16",
+        "error: ... and 1 more, for the same reason\n",
+        "error: nothing was run: 2 of 6 cells are refused; choose the others by sweep.when");
+    assert_null(strstr(command.err, "[1/"));
+    run(&command, 0,
+        RUN "sweep.run.precision=fp32,bf16,fp64 sweep.repeats=1 sweep.skip_refused=yes --json");
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
     assert_string_equal(json_text_at(command.json, "rows.0.status"), "ok");
-    assert_string_equal(json_text_at(command.json, "rows.1.status"), "failed");
+    assert_string_equal(json_text_at(command.json, "rows.1.status"), "refused");
     assert_string_equal(json_text_at(command.json, "rows.2.status"), "ok");
     expect_part(json_text_at(command.json, "rows.1.error"), "does not compute in bf16");
 }

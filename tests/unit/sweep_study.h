@@ -70,7 +70,7 @@ struct study {
 static inline struct study study_of(struct dpb_config *config)
 {
     struct study study = {.config = config, .sweep = sweep_of(config)};
-    study.document = own_json(dpb_sweep_document(study.sweep, config));
+    study.document = own_json(dpb_sweep_document(study.sweep));
     assert_non_null(study.document);
     return study;
 }

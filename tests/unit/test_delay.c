@@ -79,6 +79,9 @@ TEST(test_moments)
         {"pareto(20 ms, 4)", 20e6, itself, 4.0 / 3.0, 0.0053},   /* 2 - 16 / 9 */
         {"pareto (1 s,8)", 1e9, squared, 8.0 / 6.0, 0.0053},     /* 8 / 4 - 16 / 9 */
         {"pareto(20 ms, 8)", 20e6, cubed, 8.0 / 5.0, 0.0134},    /* 8 / 2 - 2.56 */
+        {"chance(50ms, 0.05)", 50e6, itself, 0.05, 0.0025},      /* 0.05 x 0.95 */
+        {"chance(50ms, 0.05)", 50e6, cubed, 0.05, 0.0025},       /* all or nothing */
+        {"chance(1 s, 1)", 1e9, below_one, 0.0, 0.0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct dpb_delay delay = make(rows[i].text, "all", 7);
@@ -224,6 +227,9 @@ TEST(test_refusals)
         {"pareto(20 ms, 1)", "all", "run.delay"},
         {"pareto(20 ms, nan)", "all", "run.delay"},
         {"pareto(20 ms, 2, 3)", "all", "run.delay"},
+        {"chance(20 ms)", "all", "run.delay"},
+        {"chance(20 ms, 0)", "all", "chances above 0 and up to 1"},
+        {"chance(20 ms, 1.01)", "all", "run.delay"},
         {"none", "", "there: run.delay_ranks = ''"},
         {"none", "4", "workers below 4"},
         {"none", "1,1", "run.delay_ranks"},

@@ -414,8 +414,9 @@ TEST(delays_make_workers_wait_for_the_slowest)
     } rows[] = {{"constant(20 ms)", 20e6, 20e6},
                 {"exponential(20 ms)", 20e6, 20e6 * 761 / 280},
                 /* n! gamma(1 - 1/a) / gamma(n + 1 - 1/a), minimum 20 */
-                {"pareto(20 ms, 2)", 40e6, 20e6 * 5.0922}};
-    for (size_t i = 0; i < 3; i++) {
+                {"pareto(20 ms, 2)", 40e6, 20e6 * 5.0922},
+                {"chance(50 ms, 0.05)", 2.5e6, 50e6 * 0.336580}}; /* 1 - 0.95^8 */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dpb_delay delay;
         struct dpb_predict_request request = profile_request(&v100);
         request.links[0].cost = (struct dpb_cost){1e15, 0};

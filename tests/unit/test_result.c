@@ -500,6 +500,11 @@ TEST_WITH(table_closes_with_the_rate, bench_create, bench_destroy)
     assert_non_null(strstr(text, " step by step: median 5818.2, p10 5818.2, p90 5818.2; TOO SHORT "
                                  "for a conclusion\n"));
     assert_true(has_warning(document, "too_short"));
+    document = own_json(dpb_result_make(&bench->experiment, bench->board, DPB_PEER, "rank 1 died"));
+    text = printed(document);
+    assert_non_null(strstr(text, "samples/s     5818.2 over all timed steps"));
+    assert_null(strstr(text, "SamplesPerSec:"));
+    assert_string_equal(strstr(text, "  status "), "  status        failed: rank 1 died\n");
     document = own_json(dpb_result_make(&bench->experiment, NULL, DPB_PEER, "rank 1 died"));
     text = printed(document);
     assert_null(strstr(text, "SamplesPerSec:"));

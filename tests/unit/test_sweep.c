@@ -15,6 +15,15 @@ static const char *value_of(const struct dpb_config *config, const char *section
     return setting == NULL ? NULL : setting->value;
 }
 
+static void expect_setting(const struct dpb_config *config, const char *section, const char *key,
+                           const char *value)
+{
+    const char *is = value_of(config, section, key);
+    if (!is != !value || (is && strcmp(is, value) != 0))
+        fail_msg("%s.%s is %s, not %s", section, key, is ? is : "not there",
+                 value ? value : "nothing");
+}
+
 TEST(axes_multiply)
 {
     struct dpb_config *config =
@@ -41,6 +50,70 @@ TEST(axes_multiply)
     char label[64];
     dpb_sweep_label(sweep, &(struct dpb_sweep_job){.cell = 1}, label, sizeof label);
     assert_string_equal(label, "comm.name=a run.workers=2");
+}
+
+/* Settings of one value of an axis, in a section and in a key; the command line replaces them. */
+TEST(values_have_settings)
+{
+    struct dpb_config *config =
+        CONFIGURE("sweep.comm.name=a,b", "sweep.run.workers=1,2", "sweep.b.run.servers=1",
+                  "sweep.run.workers.2.run.batch=8", "run.batch=4",
+                  "optimizer.learning_rate=0.1 * run.workers", "run.steps=20",
+                  "sweep.1.run.seconds=3", "run.seed=5", "!run.seed=6", "sweep.b.run.seed=7");
+    assert_int_equal(
+        dpb_config_set(config, "sweep.b", "optimizer.momentum", "run.workers / 10", "s:1"), DPB_OK);
+    struct dpb_sweep *sweep = sweep_of(config);
+    assert_int_equal(sweep->n_cells, 4);
+    static const struct {
+        const char *servers, *batch, *rate, *momentum, *seconds, *steps;
+    } cells[4] = {{NULL, "4", "0.1", NULL, "3", NULL},
+                  {NULL, "8", "0.2", NULL, NULL, "20"},
+                  {"1", "4", "0.1", "0.1", "3", NULL},
+                  {"1", "8", "0.2", "0.2", NULL, "20"}};
+    for (size_t i = 0; i < 4; i++) {
+        struct dpb_config *made = cell_of(sweep, (struct dpb_sweep_job){.cell = i});
+        expect_setting(made, "run", "servers", cells[i].servers);
+        expect_setting(made, "run", "batch", cells[i].batch);
+        expect_setting(made, "optimizer", "learning_rate", cells[i].rate);
+        expect_setting(made, "optimizer", "momentum", cells[i].momentum);
+        expect_setting(made, "run", "seconds", cells[i].seconds);
+        expect_setting(made, "run", "steps", cells[i].steps);
+        expect_setting(made, "run", "seed", "6");
+        assert_false(dpb_sweep_wanted(made));
+        assert_string_equal(dpb_config_origin(made, "optimizer", "learning_rate"),
+                            FILE_LINE " (= 0.1 * run.workers)");
+        if (cells[i].servers)
+            assert_int_equal(dpb_config_get(made, "run", "servers")->from, DPB_FROM_AXIS);
+    }
+    assert_string_equal(dpb_sweep_setting(sweep, 2, "run", "servers"), "1");
+    assert_string_equal(dpb_sweep_setting(sweep, 0, "run", "servers"), "");
+}
+
+/* An axis that the command line replaces keeps the settings of its value, and the document lists
+ * what ran. */
+TEST(replaced_axes_are_listed_as_they_ran)
+{
+    struct study s = STUDY("sweep.comm.name=a,b", "sweep.b.run.servers=1", "sweep.a.run.servers=2",
+                           "sweep.b.run.batch=7", "!comm.name=b", "!run.batch=9");
+    struct dpb_config *made = cell_of(s.sweep, (struct dpb_sweep_job){.cell = 0});
+    expect_setting(made, "run", "servers", "1");
+    expect_setting(made, "run", "batch", "9");
+    assert_null(dpb_json_at(s.document, "config.sweep.comm.name"));
+    assert_null(json_object_get(dpb_json_at(s.document, "config.sweep"), "comm.name"));
+    assert_null(json_object_get(dpb_json_at(s.document, "config.sweep"), "b.run.servers"));
+    assert_string_equal(dpb_json_text(s.document, "config.run.servers.value", ""), "1");
+    /* A rerun is of the same sweep. */
+    struct dpb_config *again = own_config(dpb_config_create());
+    assert_int_equal(dpb_config_from_json(again, json_object_get(s.document, "config"), "x"),
+                     DPB_OK);
+    assert_int_equal(sweep_of(again)->n_cells, 1);
+    struct dpb_sweep *sweep =
+        sweep_of(CONFIGURE("sweep.a.b=1,2", "sweep.1.c.d=3", "!sweep.c.d=4,5"));
+    assert_int_equal(sweep->n_own, 0);
+    assert_int_equal(sweep->n_cells, 4);
+    /* Another list has lost the value: that is no mistake of the file. */
+    sweep_of(CONFIGURE("sweep.comm.name=a,b", "sweep.b.run.servers=1", "!sweep.comm.name=a"));
+    dpb_warnings_clear();
 }
 
 /* Cells have one network where data and model are the same, wherever their axes stand. */
@@ -176,13 +249,20 @@ TEST(conditions_choose_cells)
         {"run.workers = 4 or comm.name = b and run.workers < 2", "a4 b1 b4 "},
         {"run.workers >= 2 and run.batch = 32 and comm.name = b", "b2 b4 "},
         {"run.workers > 3", "a4 b4 "},
+        {"run.workers * run.batch <= 64", "a1 a2 b1 b2 "},
+        {"run.batch / run.workers > 10 and comm.name = b", "b1 b2 "},
+        {"run.batch = 128 / run.workers", "a4 b4 "},
+        {"run.workers != run.batch / 16", "a1 a4 b1 b4 "},
+        {"comm.bucket >= 1 MiB * run.workers", "a1 a2 b1 b2 "},
+        {"run.accumulate = 2 and comm.name = a", "a2 "},
         {"", "a1 a2 a4 b1 b2 b4 "},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char setting[128], cells[64] = "";
         snprintf(setting, sizeof setting, "sweep.when=%s", rows[i].when);
         struct dpb_config *config =
-            CONFIGURE(setting, "run.batch=32", "sweep.comm.name=a,b", "sweep.run.workers=1..4 x2");
+            CONFIGURE(setting, "run.batch=32", "sweep.comm.name=a,b", "sweep.run.workers=1..4 x2",
+                      "comm.bucket=2 MiB", "run.accumulate=4 / run.workers");
         struct dpb_sweep *sweep = sweep_of(config);
         for (size_t cell = 0; cell < sweep->n_cells; cell++) {
             strcat(cells, dpb_sweep_value(sweep, cell, 0));
@@ -302,7 +382,7 @@ TEST(repeats_take_replicates)
 TEST(bad_sweeps_are_refused)
 {
     static const struct {
-        const char *settings[4], *message;
+        const char *settings[5], *message;
     } cases[] = {
         {{"sweep.comm.name=a,,b"}, FILE_LINE ": sweep.comm.name has an empty value"},
         {{"sweep.comm.name="}, FILE_LINE ": sweep.comm.name has an empty value"},
@@ -328,6 +408,19 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.a.b=1,2", "sweep.when=a.b != 1 && a.b > 1"},
          "several with `and` and `or` between"},
         {{"sweep.a.b=1,2", "sweep.when=a.b != 1 AND a.b > 1"}, "is no condition"},
+        {{"sweep.run.workers=1,2", "sweep.when=run.workers * 2 > comm.bucket"},
+         FILE_LINE ": sweep.when: 'run.workers * 2' and 'comm.bucket' have different units"},
+        {{"sweep.run.workers=1,2", "sweep.when=run.workers * x.y > 2"}, "'x.y' is no number here"},
+        {{"sweep.a.b=1,2", "sweep.3.c.d=1"},
+         "sweep.3.c.d = 1 does nothing: '3' is no value of an axis"},
+        {{"sweep.a.b=one,two", "sweep.tow.c.d=1"}, "did you mean 'two'?"},
+        {{"sweep.a.b=1,2", "sweep.c.d=1,3", "sweep.1.e.f=1"},
+         "'1' is a value of a.b and of c.d: write [sweep.c.d.1]"},
+        {{"sweep.a.b=1,2", "sweep.c.d=3,4", "sweep.1.c.d=1"}, "c.d is an axis: choose its cells"},
+        {{"sweep.a.b=1,2", "sweep.c.d=3,4", "sweep.1.e.f=1", "sweep.3.e.f=1"},
+         "e.f is set for a value of c.d, and for one of a.b (" FILE_LINE "): leave one out"},
+        {{"sweep.a.b=1,2", "sweep.1.e.f=1", "sweep.a.b.1.e.f=1"},
+         "e.f of 'a.b.1' was given before"},
         {{"sweep.a.b=1,2", "sweep.when=a.b = 1, 2"}, "quote a VALUE with other signs"},
         {{"sweep.a.b=1,2", "sweep.when=a.b = '1'"}, "is no condition"},
         {{"sweep.a.b=1,2", "sweep.when=a.b = \"\""}, "is no condition"},

@@ -711,10 +711,18 @@ TEST(spilled_runs_make_the_same_rows)
     dpb_sweep_finish(DPB_OK, spilled.document);
     for (size_t i = 0; i < 3; i++)
         assert_true(json_equal(row_at(&in_memory, i), row_at(&spilled, i)));
-    print_form *const forms[] = {dpb_sweep_print, dpb_runs_csv, dpb_steps_csv};
+    print_form *const forms[] = {dpb_sweep_print, dpb_runs_csv, dpb_steps_csv, dpb_evals_csv};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         assert_string_equal(printed_as(in_memory.document, forms[i]),
                             printed_as(spilled.document, forms[i]));
+}
+
+TEST(evaluations_are_lines)
+{
+    const struct study s = make_study();
+    assert_string_equal(printed_as(s.document, dpb_evals_csv),
+                        "run,comm.name,run.workers,repeat,step,accuracy\n"
+                        "8,independent,2,0,500,0.8125\n9,shm,2,0,500,0.875\n");
 }
 
 /* A document can have what looks like a spilled part. */

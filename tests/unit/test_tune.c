@@ -49,7 +49,7 @@ static struct study study_of(const char *const *settings)
     assert_true(dpb_sweep_wanted(s.config));
     assert_int_equal(dpb_sweep_create(s.config, &s.sweep), DPB_OK);
     own_memory(s.sweep, release_sweep);
-    s.document = own_json(dpb_sweep_document(s.sweep, s.config));
+    s.document = own_json(dpb_sweep_document(s.sweep));
     return s;
 }
 
