@@ -135,6 +135,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .orders = place->orders,
             .cores = n_all,
             .warm = is_warm,
+            .rate = dpb_turns_rate,
             .keep_pmix = dpb_experiment_needs_launcher(experiment),
             .about = about_of(experiment, party, place),
             .live = dpb_live_line,

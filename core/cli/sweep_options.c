@@ -35,7 +35,8 @@ static const struct dpb_option sweep_rows[] = {
      "within a block of turns; or a turn's length: 0.5 s, 30 steps; each repeat starts them anew, "
      "1 by default"},
     {"budget", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(budget_ns),
-     "with turns: how long blocks of turns begin, in all; 0: run.seconds for each start of a cell"},
+     "with turns: how long blocks of turns begin, in all; they end before once all ratios by the "
+     "first cell are decided; 0: run.seconds for each start of a cell"},
     {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL, AT(retry_disturbed),
      "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
     {"limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(limit_ns),

@@ -72,7 +72,9 @@ struct dpb_job {
     int orders;     /* of a sweep, without a party: turns.h; 0: none */
     uint32_t cores; /* with orders: to which the ranks together are bound; 0: they are not */
     bool (*warm)(struct dpb_board *board); /* with orders: all workers are in their timed steps */
-    struct dpb_board_about about;          /* with a label: the job is shown on stderr by `live` */
+    /* With orders: samples/s of turn i, when a later turn ends; NaN: its last step goes on. */
+    double (*rate)(const struct dpb_turns *turns, size_t i, struct dpb_board *board);
+    struct dpb_board_about about; /* with a label: the job is shown on stderr by `live` */
     /* Writes a line with the state of the job, at most `columns` wide. */
     void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 };

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "machine/cores.h"
 
-enum { ORDER = 64, TURNS = 1 << 16, WARM_MS = 10 };
+enum { ORDER = 128, TURNS = 1 << 16, WARM_MS = 10 };
 #define STAND_NS INT64_C(250000000)
 
 dpb_status dpb_turns_open(struct dpb_job_run *run)
@@ -141,8 +141,11 @@ static void answer(const struct dpb_job_run *run, const char *word)
 {
     char text[ORDER];
     const struct dpb_status_page *page = dpb_board_page(run->board, 0);
-    const int n =
-        snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64, word, dpb_now_ns(), page->step);
+    const struct dpb_turns *had = &run->turns.had;
+    int n = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64, word, dpb_now_ns(), page->step);
+    if (strcmp(word, "parked") == 0 && had->n > 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, " %" PRId64 " %.9g",
+                      had->at[had->n - 2].block, run->job->rate(had, had->n - 2, run->board));
     /* A sweep that is gone shows as the end of the file. */
     (void)send(run->job->orders, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

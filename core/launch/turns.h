@@ -8,9 +8,10 @@
  *
  *     (in the first timed step)    ready NS STEPS      the launcher has parked the job by itself
  *     go BLOCK                     went NS STEPS
- *     park                         parked NS STEPS
+ *     park                         parked NS STEPS [BLOCK RATE]
  *     end, or the end of the file  no answer: the job ends as after its last step
  *
+ * RATE is the samples/s of the turn before this one, by when the step that its end cut has ended.
  * `refused NS STEPS` answers an order that does not fit. Nothing is drained: a parked rank goes on
  * between any two instructions. While the job is parked, no deadline of the launcher passes.
  * An end of the job, a signal and a kill continue the ranks first.

@@ -88,10 +88,10 @@ void dpb_turns_unpark(const struct dpb_turns *turns, struct dpb_board *board)
 
 /* ---- the rates of turns -------------------------------------------------------------------- */
 
-/* Steps of a worker, and its time within steps, between two moments of the ranks' clock. *k: its
- * record there. */
-static double steps_within(const struct dpb_journal *journal, int64_t from_ns, int64_t to_ns,
-                           uint64_t *k, double *seconds)
+/* Steps of a worker, and its time within steps, between two moments. *k: its record there. turns:
+ * the steps have parked time in them; NULL: the moments are of the ranks' clock. */
+static double steps_within(const struct dpb_journal *journal, const struct dpb_turns *turns,
+                           int64_t from_ns, int64_t to_ns, uint64_t *k, double *seconds)
 {
     const uint64_t n = dpb_journal_records(journal);
     double steps = 0;
@@ -102,13 +102,36 @@ static double steps_within(const struct dpb_journal *journal, int64_t from_ns, i
         const int64_t begin_ns = record->begin_ns > from_ns ? record->begin_ns : from_ns;
         const double within_ns = (double)((end_ns < to_ns ? end_ns : to_ns) - begin_ns);
         if (within_ns > 0) {
-            steps += within_ns / (double)record->step_ns;
+            const int64_t parked_ns = turns ? parked_within(turns, 0, record->begin_ns, end_ns) : 0;
+            steps += within_ns / (double)(record->step_ns - parked_ns);
             *seconds += within_ns * 1e-9;
         }
         if (end_ns > to_ns)
             break; /* the next turn has the rest of it */
     }
     return steps;
+}
+
+double dpb_turns_rate(const struct dpb_turns *turns, size_t i, struct dpb_board *board)
+{
+    const int64_t from_ns = turns->at[i].go_ns + DPB_TURNS_REST_NS, to_ns = turns->at[i].to_ns;
+    double sum = 0;
+    uint32_t n_workers = 0;
+    for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
+        const uint64_t n = dpb_journal_records(journal);
+        uint64_t k = n;
+        double seconds;
+        if (dpb_board_page(board, rank)->role != DPB_WORKER)
+            continue;
+        while (k > 0 &&
+               journal->records[k - 1].begin_ns + journal->records[k - 1].step_ns > from_ns)
+            k--;
+        const double steps = steps_within(journal, turns, from_ns, to_ns, &k, &seconds);
+        sum += k < n ? steps / seconds : NAN;
+        n_workers++;
+    }
+    return sum * (double)dpb_board_about(board)->step_samples / n_workers;
 }
 
 void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
@@ -128,7 +151,7 @@ void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
         double rate = 0, steps = 0, longest_s = 0;
         for (uint32_t w = 0; w < n_workers; w++) {
             double seconds;
-            const double done = steps_within(dpb_board_journal(board, w, NULL),
+            const double done = steps_within(dpb_board_journal(board, w, NULL), NULL,
                                              turn->go_ns - parked_ns + DPB_TURNS_REST_NS,
                                              turn->to_ns - parked_ns, &k[w], &seconds);
             if (seconds > 0 || !dpb_board_lost(board, w))

@@ -16,6 +16,9 @@
 
 #define DPB_TURNS_REST_NS INT64_C(20000000)
 
+/* Samples/s of turn i of a job that is parked after a later turn; NaN: the step that the turn's end
+ * cut goes on. The report has the same rate. */
+double dpb_turns_rate(const struct dpb_turns *turns, size_t i, struct dpb_board *board);
 /* All processes have ended: moves the journals of the board to that clock, once. The parts of a
  * step shrink with it: over many steps each part loses its share. The load is that of the turns.
  * Without orders it does nothing. */

@@ -84,6 +84,16 @@ void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
     comparison->paired = true;
 }
 
+/* The units and the centre of the latest look. */
+static void look(const double *x, size_t n, const struct dpb_looks *looks,
+                 double units[DPB_LOOK_UNITS], struct dpb_centre *centre)
+{
+    size_t n_units = dpb_look_units(x, n, looks->planned, units);
+    while (!looks->last && n_units > DPB_LOOK_FIRST && !dpb_look_is_due(n_units))
+        n_units--;
+    dpb_look_at(units, n_units, looks->last, centre);
+}
+
 void dpb_compare_turns(const double *differences, size_t n, const struct dpb_looks *looks,
                        double margin, struct dpb_comparison *comparison)
 {
@@ -94,10 +104,7 @@ void dpb_compare_turns(const double *differences, size_t n, const struct dpb_loo
     dpb_compare_paired(&mean, margin, comparison);
     if (!looks || looks->planned == 0)
         return;
-    size_t n_units = dpb_look_units(differences, n, looks->planned, units);
-    while (!looks->last && n_units > DPB_LOOK_FIRST && !dpb_look_is_due(n_units))
-        n_units--;
-    dpb_look_at(units, n_units, looks->last, &centre);
+    look(differences, n, looks, units, &centre);
     comparison->ratio = exp(centre.estimate);
     comparison->low = exp(centre.low);
     comparison->high = exp(centre.high);
@@ -125,15 +132,16 @@ static double widening(const double *units, size_t n, double centre)
     return r > 0.2 ? sqrt((1 + r) / (1 - r)) : 1;
 }
 
-void dpb_compare_blocks(const double *x, size_t n, double margin, struct dpb_comparison *comparison)
+void dpb_compare_blocks(const double *x, size_t n, const struct dpb_looks *looks, double margin,
+                        struct dpb_comparison *comparison)
 {
     double units[DPB_LOOK_UNITS];
     struct dpb_estimate mean;
     struct dpb_centre centre;
     dpb_estimate_of(x, n, &mean);
-    const size_t n_units = dpb_look_units(x, n, mean.n, units);
-    dpb_look_at(units, n_units, true, &centre);
-    const double at = centre.estimate, wider = widening(units, n_units, at);
+    const struct dpb_looks all = {mean.n, true};
+    look(x, n, looks && looks->planned > 0 ? looks : &all, units, &centre);
+    const double at = centre.estimate, wider = widening(units, centre.n, at);
     *comparison = (struct dpb_comparison){.ratio = exp(at),
                                           .low = exp(at - wider * (at - centre.low)),
                                           .high = exp(at + wider * (centre.high - at)),

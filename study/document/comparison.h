@@ -46,7 +46,7 @@ void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *
 /* `difference`: of the logarithms B - A of rates taken one beside the other. */
 void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
                         struct dpb_comparison *comparison);
-/* Differences of pairs that are taken one after the other until they decide. */
+/* Differences of pairs, or blocks, that are taken one after the other until they decide. */
 struct dpb_looks {
     size_t planned; /* pairs, at most; 0: the pairs are not looked at on the way */
     bool last;      /* no pair follows; otherwise the interval is that of the latest look */
@@ -61,8 +61,9 @@ enum dpb_judged { DPB_NOT_JUDGED, DPB_PASSES, DPB_REGRESSES, DPB_OPEN };
 /* The whole interval is above 1 - threshold (passes), below it (regresses), or neither is shown. */
 enum dpb_judged dpb_comparison_judge(const struct dpb_comparison *comparison, double threshold);
 
-/* x: n differences of the logarithms B - A of rates within blocks, in their order. */
-void dpb_compare_blocks(const double *x, size_t n, double margin,
+/* x: n differences of the logarithms B - A of rates within blocks, in their order. `looks`: as of
+ * dpb_compare_turns, of blocks. */
+void dpb_compare_blocks(const double *x, size_t n, const struct dpb_looks *looks, double margin,
                         struct dpb_comparison *comparison);
 /* "faster", "equal within 5 %", "undecided: take 12 repeats". */
 void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);

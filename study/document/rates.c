@@ -88,6 +88,15 @@ static size_t differences_of_blocks(const json_t *document_a, const json_t *a,
     return n;
 }
 
+/* The looks that the sweep took at the blocks of both: those of the row that ran in one group. */
+static struct dpb_looks looks_of(const json_t *a, const json_t *b)
+{
+    const json_t *planned = dpb_json_at(b, "turns.planned");
+    const json_t *of = planned ? b : a;
+    return (struct dpb_looks){(size_t)fmin(fmax(0, dpb_json_number(of, "turns.planned")), 1e9),
+                              !dpb_json_true(of, "turns.decided")};
+}
+
 void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
                        const json_t *b, const struct dpb_looks *looks, double margin,
                        struct dpb_comparison *comparison)
@@ -95,8 +104,9 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
     size_t n_a, n_b, n_blocks, n_pairs = 0;
     double *of_blocks;
     n_blocks = differences_of_blocks(document_a, a, document_b, b, &of_blocks);
+    const struct dpb_looks at = looks_of(a, b);
     if (n_blocks > 1)
-        dpb_compare_blocks(of_blocks, n_blocks, margin, comparison);
+        dpb_compare_blocks(of_blocks, n_blocks, &at, margin, comparison);
     free(of_blocks);
     if (n_blocks > 1)
         return;

@@ -312,7 +312,8 @@ static json_t *emulated_of(const json_t *run)
     return emulated ? emulated : json_null();
 }
 
-/* The rates of all turns, by block; null: the cell had none. */
+/* The rates of all turns, by block, and the looks at them where one run has all; null: the cell had
+ * none. */
 static json_t *turns_to_json(const struct cell_runs *runs)
 {
     json_t *blocks = json_array(), *rates = json_array();
@@ -324,6 +325,12 @@ static json_t *turns_to_json(const struct cell_runs *runs)
     json_t *made = json_array_size(blocks) > 0
                        ? json_pack("{s:O, s:O}", "block", blocks, "samples_per_s", rates)
                        : json_null();
+    const json_t *planned = runs->n_ok == 1 ? dpb_json_at(runs->ok[0], "turns.planned") : NULL;
+    if (planned) {
+        json_object_set(made, "planned", (json_t *)(uintptr_t)planned);
+        json_object_set(made, "decided",
+                        (json_t *)(uintptr_t)dpb_json_at(runs->ok[0], "turns.decided"));
+    }
     json_decref(blocks);
     json_decref(rates);
     return made;

@@ -442,6 +442,7 @@ static void run_side_by_side(const struct dpb_cells *cells, const struct dpb_swe
             n++;
         at += dpb_turns_group_fill(&plan->needs, queue->jobs + at, n - at, &group);
         group.budget_s = group_budget_s(sweep, plan, &group, n_jobs);
+        group.looks = sweep->options.budget_ns > 0 && sweep->options.repeats == 1;
         if (dpb_turns_run(&group) != DPB_OK)
             *outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_FAILED)};
     }

@@ -11,15 +11,18 @@
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "machine/cgroup.h"
 #include "machine/cores.h"
 #include "plan/fit.h"
 #include "plan/refuse.h"
+#include "study/document/comparison.h"
+#include "study/document/signed_rank.h"
 #include "study/sweep/sweep.h"
 
-enum { STEPS = 5, ENOUGH = 3, ORDER = 64 }; /* ENOUGH: to know the time of a step */
+enum { STEPS = 5, ENOUGH = 3, ORDER = 128 }; /* ENOUGH: to know the time of a step */
 static const double least_s = 0.1, least_with_quota_s = 0.5, most_s = 60, long_block_s = 3;
 #define KILL_NS INT64_C(3000000000) /* from a second signal */
 
@@ -91,6 +94,7 @@ struct one {
     const struct dpb_sweep_job *job;
     struct dpb_cell_run run;
     int orders;    /* -1: it is not there */
+    size_t index;  /* in the group */
     double wants;  /* seconds of its next turn */
     double step_s; /* of its fastest turn, whose length no disturbance has stretched; 0: none yet */
 };
@@ -102,11 +106,18 @@ struct table {
     struct dpb_signals signals;
     int number; /* the last signal that ends all; 0: none */
     struct dpb_deadline kill_at;
+    int64_t first;    /* block of the group */
+    double *rates;    /* @owned: samples/s by block, then by cell; NaN: not known, or not yet */
+    size_t n_blocks;  /* that rates[] has room for */
+    size_t planned;   /* blocks, at most; 0: there are no looks, or not yet */
+    bool has_decided; /* at a look */
+    bool is_full;     /* further blocks would be in no unit */
 };
 
 /* An answer of launch/turns.h. */
 struct answer {
-    int64_t at_ns, steps;
+    int64_t at_ns, steps, block;
+    double rate; /* of that block; NaN: none is told */
 };
 
 static void has_ended(struct table *table, struct one *one, dpb_status status)
@@ -115,6 +126,11 @@ static void has_ended(struct table *table, struct one *one, dpb_status status)
     close(one->orders);
     one->orders = -1;
     dpb_cell_end(table->group->cells, &one->run, status, &execution);
+    json_t *turns = json_object_get(execution.result, "turns");
+    if (turns && table->planned > 0) {
+        json_object_set_new(turns, "planned", json_integer((json_int_t)table->planned));
+        json_object_set_new(turns, "decided", json_boolean(table->has_decided));
+    }
     table->group->ended(table->group->context, one->job, &execution);
 }
 
@@ -178,7 +194,9 @@ static bool hear(struct table *table, struct one *one, struct answer *answer)
         has_ended(table, one, dpb_child_take(&one->run.running, &one->run.end));
         return false;
     }
-    if (sscanf(text, "%*s %" SCNd64 " %" SCNd64, &answer->at_ns, &answer->steps) != 2 ||
+    answer->rate = NAN;
+    if (sscanf(text, "%*s %" SCNd64 " %" SCNd64 " %" SCNd64 " %lf", &answer->at_ns, &answer->steps,
+               &answer->block, &answer->rate) < 2 ||
         strncmp(text, "refused", 7) == 0) {
         order(one, "end"); /* it can have no more turns */
         return false;
@@ -284,6 +302,9 @@ static void take_turn(struct table *table, struct one *one)
     order(one, "park");
     if (!await(table, one, dpb_deadline_in(-1), &parked))
         return;
+    const int64_t of = parked.block - table->first;
+    if (isfinite(parked.rate) && of >= 0 && of < (int64_t)table->n_blocks)
+        table->rates[(size_t)of * table->group->n + one->index] = parked.rate;
     const int64_t done = parked.steps - went.steps;
     const double step_s = (double)(parked.at_ns - went.at_ns) * 1e-9 / (double)done;
     if (done >= ENOUGH && (one->step_s == 0 || step_s < one->step_s))
@@ -309,14 +330,84 @@ static void run_block(struct table *table, size_t *order_of)
             take_turn(table, &table->ones[order_of[i]]);
 }
 
+/* ---- looks --------------------------------------------------------------------------------- */
+
+/* Room for the next block's rates. */
+static bool add_block(struct table *table)
+{
+    const size_t n = table->group->n;
+    double *rates = realloc(table->rates, (table->n_blocks + 1) * n * sizeof *rates);
+    if (!rates)
+        return false;
+    table->rates = rates;
+    for (size_t i = 0; i < n; i++)
+        rates[table->n_blocks * n + i] = NAN;
+    table->n_blocks++;
+    return true;
+}
+
+/* Before the first look, once all turns have their length. Time between turns is left out, so fewer
+ * blocks follow than are planned, and units have room for all of them. */
+static void plan_looks(struct table *table, double left_s)
+{
+    const int64_t fixed_ns = table->group->cells->sweep->turns.ns;
+    double block_s = 0;
+    if (table->n_blocks < DPB_LOOK_FIRST)
+        return;
+    for (size_t i = 0; i < table->group->n; i++) {
+        const struct one *one = &table->ones[i];
+        if (one->orders >= 0 && one->step_s == 0 && fixed_ns == 0)
+            return;
+        block_s += one->orders >= 0 ? one->wants : 0;
+    }
+    if (block_s > 0)
+        table->planned = table->n_blocks + (size_t)ceil(left_s / block_s);
+}
+
+/* Whether the ratios by the first cell are decided. The last block's rates are not known yet. */
+static bool look(const struct table *table, double *x)
+{
+    const size_t n = table->group->n, n_blocks = table->n_blocks - 1;
+    const struct dpb_looks looks = {.planned = table->planned};
+    bool decided = table->ones[0].orders >= 0;
+    size_t n_asked = 0;
+    for (size_t i = 1; i < n && decided; i++) {
+        struct dpb_comparison c;
+        if (table->ones[i].orders < 0)
+            continue; /* further blocks bring it nothing */
+        for (size_t k = 0; k < n_blocks; k++)
+            x[k] = log(table->rates[k * n + i] / table->rates[k * n]);
+        dpb_compare_blocks(x, n_blocks, &looks, DPB_MARGIN, &c);
+        decided = c.outcome != DPB_UNDECIDED && c.outcome != DPB_NOT_MEASURED;
+        n_asked++;
+    }
+    return decided && n_asked > 0;
+}
+
+/* After a block. */
+static void look_at_blocks(struct table *table, double left_s)
+{
+    if (!table->group->looks || table->number != 0)
+        return;
+    if (table->planned == 0)
+        plan_looks(table, left_s);
+    double *x = calloc(table->n_blocks, sizeof *x);
+    if (x && table->planned > 0)
+        table->has_decided = look(table, x);
+    free(x);
+    const size_t each = (table->planned + DPB_LOOK_UNITS - 1) / DPB_LOOK_UNITS;
+    table->is_full = table->planned > 0 && table->n_blocks > DPB_LOOK_UNITS * each;
+}
+
 static void run_blocks(struct table *table, size_t *order_of)
 {
     struct dpb_turns_group *group = table->group;
-    const int64_t began_ns = dpb_ran_ns(), first = group->block;
+    const int64_t began_ns = dpb_ran_ns();
     double took_s = 0;
     bool said = false;
-    while (count_there(table) > 0 && table->number == 0 && took_s < group->budget_s &&
-           !dpb_deadline_passed(group->before)) {
+    table->first = group->block;
+    while (count_there(table) > 0 && !table->has_decided && !table->is_full && add_block(table) &&
+           table->number == 0 && took_s < group->budget_s && !dpb_deadline_passed(group->before)) {
         const double before_s = took_s;
         run_block(table, order_of);
         group->block++;
@@ -327,9 +418,11 @@ static void run_blocks(struct table *table, size_t *order_of)
                     "alike; sweep.turns has shorter turns, and fewer cells shorter blocks",
                     took_s - before_s);
         said = said || took_s - before_s > long_block_s;
+        look_at_blocks(table, group->budget_s - took_s);
     }
-    dpb_log(DPB_LOG_INFO, "%" PRId64 " blocks of %zu cells in %.1f s", group->block - first,
-            group->n, took_s);
+    dpb_log(DPB_LOG_INFO, "%" PRId64 " blocks of %zu cells in %.1f s%s",
+            group->block - table->first, group->n, took_s,
+            table->has_decided ? " have decided" : "");
 }
 
 static void run_all(struct table *table, size_t *order_of)
@@ -337,7 +430,7 @@ static void run_all(struct table *table, size_t *order_of)
     const struct dpb_turns_group *group = table->group;
     struct answer answer;
     for (size_t i = 0; i < group->n; i++)
-        table->ones[i] = (struct one){.job = &group->jobs[i], .orders = -1};
+        table->ones[i] = (struct one){.job = &group->jobs[i], .orders = -1, .index = i};
     for (size_t i = 0; i < group->n && table->number == 0; i++) {
         plan_turn(group->cells->sweep, &table->ones[i]);
         start(table, &table->ones[i]);
@@ -375,6 +468,7 @@ dpb_status dpb_turns_run(struct dpb_turns_group *group)
         dpb_signals_release(&table.signals);
     }
     free(order_of);
+    free(table.rates);
     free(table.fds);
     free(table.ones);
     return status;

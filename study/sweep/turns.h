@@ -8,6 +8,9 @@
  * builds of others, a cell against itself had intervals of 4 % to either side by turns of 0.1 s,
  * 10 % by 0.2 s and 25 % by 1 s. Where memory does not hold all cells, they run in groups, one
  * after another. The sweep's first cell is in all groups: ratios by it are within blocks.
+ *
+ * With looks, blocks end before the budget does once all ratios by the first cell are decided
+ * (document/signed_rank.h). The budget and the lengths of the turns fix how many blocks are planned.
  */
 #ifndef DPB_STUDY_SWEEP_TURNS_H
 #define DPB_STUDY_SWEEP_TURNS_H
@@ -30,6 +33,7 @@ struct dpb_turns_group {
     size_t n;
     double budget_s;            /* in which blocks begin; INFINITY: until all have ended */
     struct dpb_deadline before; /* no block begins later */
+    bool looks;                 /* blocks end when they have decided */
     uint64_t seed;
     int64_t block; /* the next one's number */
     /* A cell has ended; `execution` is the callee's, and has all errors. */

@@ -69,7 +69,7 @@ class Job:
         """Sends it; the first word of the answer, and the steps."""
         if order:
             self.orders.send(order.encode())
-        word, _, steps = self.orders.recv(64).decode().split()
+        word, _, steps, *self.before = self.orders.recv(128).decode().split()
         return word, int(steps)
 
     def turn(self, block, seconds=0.05):
@@ -115,6 +115,8 @@ class Turns(unittest.TestCase):
             self.assertEqual(job.states(), {"T"})
             self.assertEqual(job.order("park")[0], "refused")
             parked = [job.turn(block, 0.1) for block in (3, 5)]
+            block, told = job.before  # of the turn before the last one
+            self.assertEqual(block, "3")
             self.assertLess(parked[0][1], parked[1][1])
             self.assertEqual(job.order("go 7")[0], "went")
             self.assertEqual(job.order("go 8")[0], "refused")
@@ -123,6 +125,7 @@ class Turns(unittest.TestCase):
         self.assertEqual((code, document["status"]), (0, "ok"), job.err)
         turns, timing = document["turns"], document["timing"]
         self.assertEqual(turns["block"], [3, 5])
+        self.assertAlmostEqual(float(told), turns["samples_per_s"][0], delta=1e-3 * float(told))
         for steps, seconds, rate in zip(turns["steps"], turns["seconds"], turns["samples_per_s"]):
             self.assertAlmostEqual(rate, 8 * steps / seconds, delta=0.02 * rate)
             self.assertGreater(seconds, 0.05)
@@ -207,6 +210,19 @@ class Sweeps(unittest.TestCase):
         shm, replicated = load("whole.json")["rows"]
         self.assertEqual(shm["turns"]["block"], list(range(len(shm["turns"]["block"]))))
         self.assertEqual(replicated["turns"]["block"], shm["turns"]["block"][n:])
+
+    def test_looks_end_blocks(self):
+        ended = dpbench("-c", "base.ini", "comm.name=shm", "sweep.run.batch=1,16", "sweep.budget=3.6", "--output",
+                        "looks.json")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        small, large = [row["turns"] for row in load("looks.json")["rows"]]
+        n = len(small["block"])
+        if n > 10:  # a slow machine takes fewer in the budget
+            self.assertIn(f"{n} blocks of 2 cells in", ended.stderr)
+            self.assertIn(" have decided", ended.stderr)
+            self.assertIs(small["decided"] and large["decided"], True)
+            self.assertLess(n, small["planned"] + 2)
+            self.assertEqual(small["planned"], large["planned"])
 
     def test_ends_alone_and_together(self):
         """A rank is killed while it stands: the others go on. A signal ends all of them soon."""

@@ -258,18 +258,28 @@ TEST(neighbours_that_are_alike_widen_the_interval)
         for (int k = 0; k < 30; k++)
             x[k] = 0.01 + (k / rows[i].wave % 2 == 0 ? 0.02 : -0.02);
         dpb_look_at(x, 30, true, &centre);
-        dpb_compare_blocks(x, 31, 0.05, &c);
+        dpb_compare_blocks(x, 31, NULL, 0.05, &c);
         assert_close(c.ratio, exp(centre.estimate), 1e-12);
         assert_close(log(c.ratio / c.low), rows[i].wider * (centre.estimate - centre.low), 1e-3);
         assert_close(log(c.high / c.ratio), rows[i].wider * (centre.high - centre.estimate), 1e-3);
         assert_true(c.paired && c.of_blocks && c.outcome == DPB_EQUAL);
         for (int k = 0; k < 30; k++)
             x[k] = 0.1 * (k * 7 % 30 - 14.5) / 30;
-        dpb_compare_blocks(x, 31, 0.005, &c);
+        dpb_compare_blocks(x, 31, NULL, 0.005, &c);
         assert_true(c.outcome == DPB_UNDECIDED && c.take > 30);
     }
     struct dpb_comparison none;
-    dpb_compare_blocks((double[]){NAN, NAN}, 2, 0.05, &none);
+    double x[DPB_LOOK_UNITS];
+    struct dpb_centre centre;
+    for (int k = 0; k < DPB_LOOK_UNITS; k++)
+        x[k] = 0.1 + (k % 2 == 0 ? 0.01 : -0.01);
+    for (size_t n = 9; n < 13; n++) { /* the latest look: none, then that at 10 */
+        dpb_compare_blocks(x, n, &(struct dpb_looks){.planned = 30}, 0.05, &none);
+        assert_int_equal(none.outcome, n < 10 ? DPB_UNDECIDED : DPB_FASTER);
+    }
+    dpb_look_at(x, 10, false, &centre);
+    assert_close(none.low, exp(centre.low), 1e-12);
+    dpb_compare_blocks((double[]){NAN, NAN}, 2, NULL, 0.05, &none);
     assert_int_equal(none.outcome, DPB_NOT_MEASURED);
 }
 
@@ -292,7 +302,7 @@ TEST(intervals_of_blocks_have_the_truth)
                 alone = rows[i].memory * (alone + 0.05 * normal(study, k, 3));
                 b[k] += alone - a[k];
             }
-            dpb_compare_blocks(b, BLOCKS, DPB_MARGIN, &c);
+            dpb_compare_blocks(b, BLOCKS, NULL, DPB_MARGIN, &c);
             has += log(c.low) <= 0.03 && log(c.high) >= 0.03;
         }
         if (has < EACH * 9 / 10)
