@@ -225,7 +225,9 @@ dpb_status dpb_sweep_find_refused(struct dpb_sweep *sweep, const struct dpb_name
 /* The cells that are not refused, their runs, the most memory, and how long they take. */
 static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct needs *needs)
 {
-    double repeats = (double)sweep->options.repeats, minutes = needs->timed_s * repeats / 60;
+    const double repeats = (double)sweep->options.repeats;
+    const double budget_s = sweep->turns.on ? (double)sweep->options.budget_ns * 1e-9 : 0;
+    const double minutes = (budget_s > 0 ? budget_s : needs->timed_s * repeats) / 60;
     printf("plan: %zu cell%s, %.0f repeat%s: %.0f run%s", n_cells, n_cells == 1 ? "" : "s", repeats,
            repeats == 1 ? "" : "s", (double)n_cells * repeats,
            (double)n_cells * repeats == 1 ? "" : "s");

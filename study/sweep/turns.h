@@ -10,7 +10,7 @@
  * after another. The sweep's first cell is in all groups: ratios by it are within blocks.
  *
  * With looks, blocks end before the budget does once all ratios by the first cell are decided
- * (document/signed_rank.h). The budget and the lengths of the turns fix how many blocks are planned.
+ * (document/signed_rank.h). The budget and the lengths of the turns fix the number of blocks.
  */
 #ifndef DPB_STUDY_SWEEP_TURNS_H
 #define DPB_STUDY_SWEEP_TURNS_H

@@ -211,6 +211,11 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(shm["turns"]["block"], list(range(len(shm["turns"]["block"]))))
         self.assertEqual(replicated["turns"]["block"], shm["turns"]["block"][n:])
 
+    def test_check_tells_the_time(self):
+        for budget, minutes in (("90", "1.5"), ("0", "0.0")):
+            checked = dpbench("check", "-c", "base.ini", f"sweep.budget={budget}")
+            self.assertIn(f" {minutes} min of timed steps", checked.stdout)
+
     def test_looks_end_blocks(self):
         ended = dpbench("-c", "base.ini", "comm.name=shm", "sweep.run.batch=1,16", "sweep.budget=3.6", "--output",
                         "looks.json")
