@@ -29,7 +29,7 @@ FUZZ_LIBS_pack      = $(JPEG_LIBS)
 FUZZ_LIBS_jpeg      = $(JPEG_LIBS)
 FUZZ_LIBS_tfrecord  = $(JPEG_LIBS)
 FUZZ_LIBS_tar       = $(JPEG_LIBS) $(ARCHIVE_LIBS)
-FUZZ_LIBS_result   := -Wl,--wrap=dpb_machine_describe,--wrap=dpb_experiment_create
+FUZZ_LIBS_result   := -Wl,--wrap=dpb_machine_describe,--wrap=dpb_experiment_create,--wrap=dpb_plugin_load
 FUZZ_LIBS_profile  := -Wl,--wrap=dpb_experiment_create
 FUZZ_SKIPPED       := $(if $(filter yes,$(HAVE_JPEG)),,pack jpeg tfrecord) $(if $(filter yes,$(HAVE_ARCHIVE)),,tar)
 FUZZ_RUN           := $(filter-out $(FUZZ_SKIPPED),$(FUZZ))

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "machine/cores.h"
+#include "plugin/plugins.h"
 #include "record/result.h"
 #include "study/document/read.h"
 #include "study/page/page.h"
@@ -27,6 +28,20 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
 json_t *__wrap_dpb_machine_describe(void)
 {
     return json_pack("{s:s, s:i, s:{s:f}}", "cpu", "fuzz", "cores", 2, "memory", "bytes", 1e9);
+}
+
+dpb_status __wrap_dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
+                                  const struct dpb_host *host, const struct dpb_plugin **plugin);
+
+/* One of any name, without options. */
+dpb_status __wrap_dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
+                                  const struct dpb_host *host, const struct dpb_plugin **plugin)
+{
+    static const struct dpb_option none[] = {{0}};
+    static const struct dpb_plugin empty = {.options = none};
+    (void)kind, (void)name, (void)where, (void)host;
+    *plugin = &empty;
+    return DPB_OK;
 }
 
 /* As an unknown plugin: nothing is run. */
