@@ -32,8 +32,8 @@ json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char 
 const char *dpb_result_status(dpb_status status);
 /* "88.00 %" or "loss 2.3", of a run's `target` or a row's `to_target`. */
 void dpb_result_goal(const json_t *target, char *text, size_t capacity);
-/* For people: a table of the run, closed, unless the run failed, by `SamplesPerSec: 1234.5 +- 6.7 (jitter 8.9)`: the mean
- * rate, its uncertainty, and the jitter of the steps' rates. */
+/* For people: a table of the run. Unless the run failed, it closes with the mean rate, its
+ * uncertainty, and the jitter of the steps' rates: `SamplesPerSec: 1234.5 +- 6.7 (jitter 8.9)`. */
 void dpb_result_print(const json_t *document, FILE *out);
 
 #endif

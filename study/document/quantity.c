@@ -17,9 +17,9 @@ const struct dpb_quantity dpb_quantities[DPB_QUANTITIES] = {
                       .more = true, .of_seeds = true},
     [DPB_LOSS] = {"loss", "loss", "loss", "lower", "higher", 1, .of_seeds = true},
     [DPB_BYTES] = {"bytes", "bytes a step", "bytes_per_step", "fewer", "more", 1, .exact = true},
-    [DPB_MEMORY] = {"memory", "memory", "memory_bytes", "less", "more", 5},
-    [DPB_ENERGY] = {"energy", "energy a sample", "joules_per_sample", "less", "more", 5},
-    [DPB_TIME] = {"time", "time to target", NULL, "faster", "slower", 100 * DPB_MARGIN},
+    [DPB_MEMORY] = {"memory", "memory", "memory_bytes", "less", "more", .margin = 5},
+    [DPB_ENERGY] = {"energy", "energy a sample", "joules_per_sample", "less", "more", .margin = 5},
+    [DPB_TIME] = {"time", "time to target", NULL, "faster", "slower", .margin = 100 * DPB_MARGIN},
     [DPB_SAMPLES] = {"samples", "samples to target", NULL, "fewer", "more", 100 * DPB_MARGIN,
                      .of_seeds = true},
 };
