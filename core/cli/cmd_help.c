@@ -326,7 +326,7 @@ static void contract_waits(const struct dpb_contract *contract, char text[160])
                  k == 1 ? "" : "s");
         break;
     case DPB_PERIODIC:
-        snprintf(text, BYTES, "in every %u. step for all workers, in the others for none", k);
+        snprintf(text, BYTES, "in one step of %u for all workers, in the others for none", k);
         break;
     case DPB_STALE:
         snprintf(text, BYTES, "for a worker that is more than %u step%s behind", k,

@@ -78,7 +78,7 @@ TEST(test_answers)
         {"help ps_cpu",
          {"comm ps_cpu: ", "a worker waits in every step for the gradients of all workers of that "
                            "step (synchronous; "}},
-        {"help local_sgd", {"waits in every 8. step for all workers, in the others for none "}},
+        {"help local_sgd", {"waits in one step of 8 for all workers, in the others for none "}},
         {"help independent", {"a worker waits for no other worker: nothing is exchanged (none; "}},
         {"help comm.bucket", {"comm.bucket = size (bytes)"}},
         {"help data.path", {"data.path", "Directory with"}},
