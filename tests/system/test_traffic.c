@@ -117,7 +117,7 @@ TEST(test_untold)
 TEST(test_independent_moves_nothing)
 {
     struct training training;
-    train(&training, "model.name=tiny run.workers=3 comm.name=independent run.steps=20");
+    train(&training, "model.name=tiny run.workers=3 comm.name=independent run.steps=400");
     expect_equal(&training, "comm.bytes_per_step",
                  json_number_at(training.command.json, "comm.bytes_per_step"), 0.0);
 }
