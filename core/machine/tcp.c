@@ -13,12 +13,13 @@
 
 enum { NEVER_CONGESTED = 0x7fffffff }; /* the kernel's TCP_INFINITE_SSTHRESH */
 
-/* A kernel that is older than a member leaves the member 0. */
+/* A kernel that is older than a member leaves the member 0. False: also of an emulator that has an
+ * int for all of it. */
 static bool read_info(int fd, struct tcp_info *info)
 {
     socklen_t bytes = sizeof *info;
     memset(info, 0, sizeof *info);
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &bytes) == 0;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &bytes) == 0 && bytes > sizeof(int);
 }
 
 uint32_t dpb_tcp_tries(int fd)
