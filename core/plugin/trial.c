@@ -122,7 +122,7 @@ bool dpb_trial_ask(const struct dpb_trial *trial, void *answer, size_t bytes, ch
     const bool told =
         said.revents & POLLIN && read(ends[0], got, sizeof got) == (ssize_t)sizeof got;
     close(ends[0]);
-    if (told)
+    if (told && bytes > 0)
         memcpy(answer, got, bytes);
     if (child < 0)
         snprintf(reason, DPB_REASON_BYTES, "%s needs a process: %s", trial->what, strerror(errno));
