@@ -90,9 +90,9 @@ static void make_set_of(const char *set, struct picture picture, struct jpeg_for
 
 /* ---- the plugin opens and locks files by these ----------------------------------------------- */
 
-static bool part_vanishes; /* after the plugin has met it */
-static bool no_direct;     /* as on some file systems */
-static unsigned n_direct;  /* files that were opened for direct reads */
+static bool part_vanishes;        /* after the plugin has met it */
+static bool no_direct;            /* as on some file systems */
+static _Atomic unsigned n_direct; /* files that were opened for direct reads, by any thread */
 
 int open(const char *path, int flags, ...)
 {
