@@ -95,8 +95,7 @@ static const struct dpb_option run_rows[] = {
      "deadline of every wait for another process, and of a worker that does nothing"},
     {"launch", DPB_OPT_CHOICE, NULL, "rank", 0, 0, launches, AT(run.launch),
      "what a process that another launcher starts is: a rank, or by the variables of its "
-     "environment "
-     "the launcher of as many workers as any other (docs/launching.md)"},
+     "environment the launcher of as many workers as any other (docs/launching.md)"},
     {"port", DPB_OPT_INT, NULL, "0", 0, 65535, NULL, AT(run.port),
      "where rank 0 listens if variables alone make a job (RANK, MASTER_ADDR; docs/launching.md); "
      "0: the port after MASTER_PORT"},
@@ -113,8 +112,7 @@ static const struct dpb_option run_rows[] = {
      "(docs/reliability.md)"},
     {"rejoin", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(run.rejoin_ns),
      "so long a job of several launchers waits for another one in the place of a lost one; 0: such "
-     "a "
-     "loss ends the job",
+     "a loss ends the job",
      "run.restart"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
