@@ -3,18 +3,7 @@
  * records with right checksums, so that what is in them is reached. Else the input is the file.
  */
 #include "source.h"
-
-static uint32_t masked_crc(const uint8_t *bytes, size_t n)
-{
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc & 1 ? crc >> 1 ^ UINT32_C(0x82f63b78) : crc >> 1;
-    }
-    crc = ~crc;
-    return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
-}
+#include "tests/lib/masked_crc.h"
 
 /* Returns the bytes of the file that it makes of parts. */
 static size_t frame(struct fuzz_input input, uint8_t *file)

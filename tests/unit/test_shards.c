@@ -11,6 +11,7 @@
 
 #include "data_source.h"
 #include "jpeg_files.h"
+#include "lib/masked_crc.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 
@@ -45,18 +46,6 @@ static void add_field(struct blob *blob, uint32_t number, const void *bytes, siz
     add_varint(blob, number << 3 | 2);
     add_varint(blob, n);
     add(blob, bytes, n);
-}
-
-static uint32_t masked_crc(const uint8_t *bytes, size_t n)
-{
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc & 1 ? crc >> 1 ^ UINT32_C(0x82f63b78) : crc >> 1;
-    }
-    crc = ~crc;
-    return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
 }
 
 static void add_record(struct blob *file, const struct blob *record)
