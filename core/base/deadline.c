@@ -20,7 +20,7 @@ static struct {
     const int64_t *parked_ns; /* NULL: none */
 } ran = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int64_t load_parked(void)
+int64_t dpb_parked_ns(void)
 {
     const int64_t *parked_ns = __atomic_load_n(&ran.parked_ns, __ATOMIC_ACQUIRE);
     return parked_ns ? __atomic_load_n(parked_ns, __ATOMIC_ACQUIRE) : 0;
@@ -31,9 +31,9 @@ static int64_t read_clock(void)
 {
     int64_t parked_ns, now_ns;
     do {
-        parked_ns = load_parked();
+        parked_ns = dpb_parked_ns();
         now_ns = dpb_now_ns();
-    } while (load_parked() != parked_ns);
+    } while (dpb_parked_ns() != parked_ns);
     return now_ns - parked_ns;
 }
 

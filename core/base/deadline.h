@@ -31,6 +31,7 @@ void dpb_ran_rested(int64_t ns);
 /* Leaves out what *parked_ns counts: another process raises it, by each time for which it had
  * stopped this one, before it continues it. @borrowed until the next call; NULL: none. */
 void dpb_ran_without(const int64_t *parked_ns);
+int64_t dpb_parked_ns(void); /* what it counts now; 0: none */
 /* Looks, too. Returns all time that the clock has left out. */
 int64_t dpb_missed_ns(void);
 

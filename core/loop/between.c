@@ -47,14 +47,13 @@ static void watch_for_stop(struct dpb_trainer *trainer)
     const struct dpb_journal *journal = trainer->journal;
     if (trainer->control.rank != 0 || trainer->course.stopping)
         return;
-    const struct dpb_board_turns *turns = dpb_board_turns(dpb_world.board);
     uint32_t actions = 0;
     if (run->seconds_ns && journal->timed_from < journal->n_records &&
         dpb_now_ns() - dpb_journal_began_ns(journal, journal->timed_from) -
-                trainer->course.paused_ns - __atomic_load_n(&turns->parked_ns, __ATOMIC_ACQUIRE) >=
+                trainer->course.paused_ns - dpb_parked_ns() >=
             run->seconds_ns)
         actions = DPB_ACTION_STOP;
-    if (__atomic_load_n(&turns->end, __ATOMIC_ACQUIRE) != 0)
+    if (__atomic_load_n(&dpb_board_turns(dpb_world.board)->end, __ATOMIC_ACQUIRE) != 0)
         actions = DPB_ACTION_STOP;
     if (dpb_board_interrupted(dpb_world.board))
         actions = DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED;

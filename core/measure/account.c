@@ -214,17 +214,10 @@ static int64_t take_series(struct dpb_record *record)
     return exposed_ns;
 }
 
-static int64_t load_parked(void)
-{
-    return dpb_world.board
-               ? __atomic_load_n(&dpb_board_turns(dpb_world.board)->parked_ns, __ATOMIC_ACQUIRE)
-               : 0;
-}
-
 /* Whether the step was parked (launch/turns.h): a duration within it may be of any length. */
 static bool is_cut(void)
 {
-    return load_parked() != account.parked_ns;
+    return dpb_parked_ns() != account.parked_ns;
 }
 
 static int64_t undilated(int64_t ns)
@@ -385,7 +378,7 @@ void dpb_account_begin(double learning_rate)
     memset(&account.record, 0, sizeof account.record);
     memset(&account.coding, 0, sizeof account.coding);
     account.record.begin_ns = now;
-    account.parked_ns = load_parked();
+    account.parked_ns = dpb_parked_ns();
     account.record.paused_ns = paused_ns;
     account.record.learning_rate = learning_rate;
     account.marked_ns = now;
