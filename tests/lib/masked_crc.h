@@ -1,5 +1,4 @@
-/* masked_crc.h - the checksum of TFRecord: CRC-32C, turned and shifted; written bit by bit, for tests
- * alone. */
+/* masked_crc.h - the checksum of TFRecord: CRC-32C, turned and shifted; bit by bit, for tests. */
 #ifndef DPB_TESTS_LIB_MASKED_CRC_H
 #define DPB_TESTS_LIB_MASKED_CRC_H
 
