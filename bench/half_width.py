@@ -40,8 +40,10 @@ def study(dpbench, how, seconds):
         if how == "turns":
             found = re.search(r"31 / 30: (\S+)\s\[(\S+)\.\.(\S+)\]", ended.stdout)
             return [float(number) for number in found.groups()]
-        rates = [row["rates"] for row in json.load(open(path, encoding="utf-8"))["rows"]]
-        logs = [math.log(b / a) for a, b in zip(*rates)]
+        pairs = {}  # disturbed runs count, as turns do
+        for run in json.load(open(path, encoding="utf-8"))["runs"]:
+            pairs.setdefault(run["repeat"], [0, 0])[run["cell_index"]] = run["timing"]["samples_per_s"]["mean"]
+        logs = [math.log(b / a) for a, b in pairs.values()]
         mean, half = statistics.mean(logs), STUDENT[len(logs) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
         return [math.exp(mean), math.exp(mean - half), math.exp(mean + half)]
 

@@ -11,6 +11,7 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "record/turns.h"
+#include "study/document/signed_rank.h"
 #include "study/document/spill.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
@@ -61,31 +62,46 @@ void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_es
         estimate_run(run, estimate);
 }
 
-/* The differences B - A of the logarithms in blocks in which both had a turn; their number. Blocks
- * of two documents, or of two setups in one, are not the same. *x is @owned; it may be NULL. */
-static size_t differences_of_blocks(const json_t *document_a, const json_t *a,
-                                    const json_t *document_b, const json_t *b, double **x)
+/* The differences B - A of the logarithms in blocks in which both had a turn, and the repeats of
+ * these; their number. *x and *repeats are @owned; they may be NULL. */
+static size_t differences_of_blocks(const json_t *a, const json_t *b, double **x, size_t **repeats)
 {
-    const bool together =
-        document_a == document_b &&
-        strcmp(dpb_json_text(a, "cell.setup", ""), dpb_json_text(b, "cell.setup", "")) == 0;
     const json_t *blocks_a = dpb_json_at(a, "turns.block"),
                  *blocks_b = dpb_json_at(b, "turns.block");
     const json_t *rates_a = dpb_json_at(a, "turns.samples_per_s"),
                  *rates_b = dpb_json_at(b, "turns.samples_per_s");
+    const json_t *repeats_a = dpb_json_at(a, "turns.repeat");
     const size_t n_a = json_array_size(blocks_a), n_b = json_array_size(blocks_b);
     size_t n = 0;
-    *x = together && n_a > 0 && n_b > 0 ? calloc(n_a, sizeof **x) : NULL;
-    for (size_t i = 0, k = 0; *x && i < n_a && k < n_b;) {
+    *x = n_a > 0 && n_b > 0 ? calloc(n_a, sizeof **x) : NULL;
+    *repeats = *x ? calloc(n_a, sizeof **repeats) : NULL;
+    for (size_t i = 0, k = 0; *repeats && i < n_a && k < n_b;) {
         const json_int_t at_a = json_integer_value(json_array_get(blocks_a, i)),
                          at_b = json_integer_value(json_array_get(blocks_b, k));
-        if (at_a == at_b)
+        if (at_a == at_b) {
+            (*repeats)[n] = (size_t)json_integer_value(json_array_get(repeats_a, i));
             (*x)[n++] = log(dpb_json_number(json_array_get(rates_b, k), "") /
                             dpb_json_number(json_array_get(rates_a, i), ""));
+        }
         i += at_a <= at_b;
         k += at_b <= at_a;
     }
     return n;
+}
+
+/* Pairs that ran side by side: by repeat the centre of its blocks, in y[n_y]. */
+static void centre_repeats(const double *x, const size_t *repeats, size_t n, double *y, size_t n_y)
+{
+    for (size_t from = 0, to = 0; from < n; from = to) {
+        double units[DPB_LOOK_UNITS];
+        struct dpb_centre centre;
+        while (to < n && repeats[to] == repeats[from])
+            to++;
+        const size_t n_units = dpb_look_units(x + from, to - from, to - from, units);
+        dpb_signed_rank_centre(units, n_units, UINT32_MAX, &centre);
+        if (repeats[from] < n_y && n_units > 0)
+            y[repeats[from]] = centre.estimate;
+    }
 }
 
 /* The looks that the sweep took at the blocks of both: those of the row that ran in one group. */
@@ -101,27 +117,33 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
                        const json_t *b, const struct dpb_looks *looks, double margin,
                        struct dpb_comparison *comparison)
 {
-    size_t n_a, n_b, n_blocks, n_pairs = 0;
+    /* Blocks of two setups in one document are not the same; those of two documents are a gate's. */
+    const bool apart = strcmp(dpb_json_text(a, "cell.setup", ""),
+                              dpb_json_text(b, "cell.setup", "")) != 0,
+               pairs = document_a != document_b;
+    size_t n_a, n_b, *repeats, n_pairs = 0;
     double *of_blocks;
-    n_blocks = differences_of_blocks(document_a, a, document_b, b, &of_blocks);
-    const struct dpb_looks at = looks_of(a, b);
-    if (n_blocks > 1)
-        dpb_compare_blocks(of_blocks, n_blocks, &at, margin, comparison);
-    free(of_blocks);
-    if (n_blocks > 1)
-        return;
+    const size_t n_blocks = differences_of_blocks(a, b, &of_blocks, &repeats);
+    const bool blocks = n_blocks > 1 && !pairs && !apart;
     struct dpb_estimate of_a, of_b;
     double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
-    size_t n = n_a < n_b ? n_a : n_b;
-    for (size_t i = 0; i < n; i++) {
+    const size_t n = n_a < n_b ? n_a : n_b;
+    for (size_t i = 0; i < n; i++)
         y[i] -= x[i];
+    if (pairs)
+        centre_repeats(of_blocks, repeats, n_blocks, y, n);
+    for (size_t i = 0; i < n; i++)
         n_pairs += isfinite(y[i]) ? 1 : 0;
-    }
-    if (n_pairs > 1)
+    const struct dpb_looks at = looks_of(a, b);
+    if (blocks)
+        dpb_compare_blocks(of_blocks, n_blocks, &at, margin, comparison);
+    else if (n_pairs > 1)
         dpb_compare_turns(y, n, looks, margin, comparison);
+    free(of_blocks);
+    free(repeats);
     free(x);
     free(y);
-    if (n_pairs > 1)
+    if (blocks || n_pairs > 1)
         return;
     dpb_rates_estimate(document_a, a, &of_a);
     dpb_rates_estimate(document_b, b, &of_b);

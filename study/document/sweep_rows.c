@@ -312,18 +312,21 @@ static json_t *emulated_of(const json_t *run)
     return emulated ? emulated : json_null();
 }
 
-/* The rates of all turns, by block, and the looks at them where one run has all; null: the cell had
+/* The rates of all turns, by block, the repeats of these, and the looks at them where one run has all; null: the cell had
  * none. */
 static json_t *turns_to_json(const struct cell_runs *runs)
 {
-    json_t *blocks = json_array(), *rates = json_array();
+    json_t *blocks = json_array(), *rates = json_array(), *repeats = json_array();
     for (size_t i = 0; i < runs->n_ok; i++) {
         json_array_extend(blocks, (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.block"));
+        while (json_array_size(repeats) < json_array_size(blocks))
+            json_array_append(repeats, json_object_get(runs->ok[i], "repeat"));
         json_array_extend(rates,
                           (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.samples_per_s"));
     }
     json_t *made = json_array_size(blocks) > 0
-                       ? json_pack("{s:O, s:O}", "block", blocks, "samples_per_s", rates)
+                       ? json_pack("{s:O, s:O, s:O}", "block", blocks, "repeat", repeats,
+                                   "samples_per_s", rates)
                        : json_null();
     const json_t *planned = runs->n_ok == 1 ? dpb_json_at(runs->ok[0], "turns.planned") : NULL;
     if (planned) {
@@ -332,6 +335,7 @@ static json_t *turns_to_json(const struct cell_runs *runs)
                         (json_t *)(uintptr_t)dpb_json_at(runs->ok[0], "turns.decided"));
     }
     json_decref(blocks);
+    json_decref(repeats);
     json_decref(rates);
     return made;
 }

@@ -1,6 +1,7 @@
 /* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
- * sweep once, with the other build and with this one by turns, and compares repeat by repeat.
- * `dpbench gate comm`, `data` and `links` run that command instead, and compare its series. With a
+ * sweep once, with the other build and with this one, and compares pair by pair. The two of a pair
+ * run side by side, in turns (pair.h); where they cannot, one after the other. `dpbench gate comm`,
+ * `data` and `links` run that command instead, and compare its series. With a
  * threshold pairs are taken until they decide (study/document/signed_rank.h), or until --repeats or
  * --budget ends them. */
 #include <errno.h>
@@ -22,7 +23,9 @@
 #include "record/series.h"
 #include "study/document/rows.h"
 #include "study/document/signed_rank.h"
+#include "study/sweep/check.h"
 #include "study/sweep/child.h"
+#include "study/sweep/pair.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/sweep_runs.h"
 #include "study/table/compare.h"
@@ -296,10 +299,57 @@ static dpb_status take_turn(struct gate *gate, const struct dpb_sweep *sweep, ui
 /* The gate's work: sides[0] is the base. */
 struct work {
     struct gate *gate;
-    const struct dpb_sweep *sweep; /* NULL: of a command with series */
+    struct dpb_sweep *sweep; /* NULL: of a command with series */
     struct side sides[2];
+    bool side_by_side;
+    struct dpb_pairs pairs; /* if so */
     char own[PATH_MAX];
 };
+
+/* The end of a cell of this pair by one build. */
+static dpb_status take_cell(struct work *work, struct side *side, const struct dpb_sweep_job *job,
+                            struct dpb_execution *made, int *code)
+{
+    const bool is_sweep = work->gate->is_sweep, failed = made->status != DPB_OK;
+    if (made->status == DPB_INTERRUPTED || (failed && !is_sweep))
+        *code = made->exit_code;
+    if (made->status == DPB_INTERRUPTED)
+        return DPB_INTERRUPTED;
+    if (failed && !is_sweep)
+        return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
+                        made->exit_code);
+    work->gate->failed |= failed;
+    if (made->result)
+        dpb_sweep_add(work->sweep, job, json_incref(made->result), side->document);
+    return DPB_OK;
+}
+
+/* A pair of each cell, side by side. */
+static dpb_status take_side_by_side(struct work *work, uint32_t pair, int *code)
+{
+    const struct dpb_sweep *sweep = work->sweep;
+    dpb_status status = DPB_OK;
+    for (size_t cell = 0; cell < sweep->n_cells && status == DPB_OK; cell++) {
+        const struct dpb_sweep_job job = {.cell = cell, .repeat = pair};
+        struct dpb_execution made[2] = {{.status = DPB_OK}};
+        double rates[2];
+        char label[256];
+        if (dpb_sweep_is_refused(sweep, cell))
+            continue;
+        dpb_sweep_label(sweep, &job, label, sizeof label);
+        status = dpb_pairs_run(&work->pairs, cell, made);
+        for (size_t i = 0; i < 2; i++) {
+            rates[i] = dpb_json_number(made[i].result, "timing.samples_per_s.mean");
+            DPB_THEN(status, take_cell(work, &work->sides[i], &job, &made[i], code));
+            json_decref(made[i].result);
+        }
+        if (status == DPB_OK)
+            dpb_log(DPB_LOG_INFO, "[%u/%lld] %s%sbase: %.1f samples/s, this: %.1f", pair + 1,
+                    (long long)work->gate->repeats, label, label[0] == '\0' ? "" : ": ", rates[0],
+                    rates[1]);
+    }
+    return status;
+}
 
 static json_t *document_of(const struct work *work, struct side *side, bool last)
 {
@@ -321,8 +371,10 @@ static dpb_status compare(struct work *work, bool last, json_t **comparison)
     const struct dpb_compared a = {gate->base, document_of(work, &work->sides[0], last)};
     const struct dpb_compared b = {own ? own : work->own, document_of(work, &work->sides[1], last)};
     const size_t planned = isnan(gate->threshold) ? 0 : (size_t)gate->repeats;
-    const struct dpb_compare_how how = {
-        .threshold = gate->threshold, .paired = true, .looks = {planned, last}};
+    const struct dpb_compare_how how = {.threshold = gate->threshold,
+                                        .paired = true,
+                                        .side_by_side = work->side_by_side,
+                                        .looks = {planned, last}};
     bool regression;
     return dpb_compare_make(&a, &b, &how, comparison, &regression);
 }
@@ -347,7 +399,7 @@ static bool is_affordable(const struct gate *gate, int64_t elapsed_ns, int64_t l
     return gate->budget_ns == 0 || elapsed_ns + longest_ns <= gate->budget_ns;
 }
 
-/* A B, B A, A B, ...: a slow change of the machine favours neither. */
+/* One after the other they are A B, B A, A B, ...: a slow change of the machine favours neither. */
 static dpb_status take_pairs(struct work *work, int *code)
 {
     struct gate *gate = work->gate;
@@ -358,7 +410,9 @@ static dpb_status take_pairs(struct work *work, int *code)
     while (n < gate->repeats && !decided &&
            is_affordable(gate, dpb_now_ns() - began_ns, longest_ns)) {
         const int64_t pair_ns = dpb_now_ns();
-        for (uint32_t turn = 0; turn < 2; turn++) {
+        if (work->side_by_side)
+            DPB_TRY(take_side_by_side(work, n, code));
+        for (uint32_t turn = 0; turn < 2 && !work->side_by_side; turn++) {
             struct side *side = &work->sides[(n + turn) % 2];
             DPB_TRY(work->sweep ? take_turn(gate, work->sweep, n, side, code)
                                 : take_series_turn(gate, n, side, code));
@@ -398,6 +452,26 @@ static dpb_status conclude(struct work *work, const struct dpb_arguments *argume
     return DPB_OK;
 }
 
+/* Side by side, if they can. */
+static dpb_status arrange(struct work *work, const struct dpb_arguments *arguments)
+{
+    const char *const programs[2] = {work->sides[0].program, work->sides[1].program};
+    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
+    struct dpb_sweep_plan plan = {0};
+    dpb_status status = dpb_pairs_open(work->sweep, programs, &work->pairs);
+    work->side_by_side = status == DPB_OK;
+    if (status == DPB_UNSUPPORTED) {
+        dpb_log(DPB_LOG_INFO, "the two builds run one after the other: %s", dpb_first_error(NULL));
+        dpb_first_error_clear();
+        return DPB_OK;
+    }
+    dpb_arguments_files(arguments, files);
+    DPB_THEN(status, dpb_sweep_find_refused(work->sweep, files, DPB_ARGUMENTS_FILES, &plan));
+    free(plan.results);
+    free(plan.name);
+    return status;
+}
+
 /* *code is set where the status is DPB_OK, or a run failed. */
 static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, int *code)
 {
@@ -407,6 +481,7 @@ static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, i
     if (dpb_tune_wanted(arguments->config))
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "
                                    "would choose them; leave it out, or make it a [sweep]");
+    DPB_TRY(dpb_config_set(arguments->config, "run", "results", "", "gate"));
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
     work->sweep = sweep;
     sweep->options.repeats = gate->repeats;
@@ -419,8 +494,10 @@ static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, i
         work->sides[i].document = dpb_sweep_document(sweep);
         status = dpb_allocated(work->sides[i].document);
     }
+    DPB_THEN(status, arrange(work, arguments));
     DPB_THEN(status, take_pairs(work, code));
     DPB_THEN(status, conclude(work, arguments, code));
+    dpb_pairs_release(&work->pairs);
     dpb_sweep_destroy(sweep);
     return status;
 }

@@ -47,11 +47,29 @@ static bool find_program(const char *name, char path[PATH_MAX])
     return false;
 }
 
+static void note_file(struct dpb_cells *cells)
+{
+    struct stat info;
+    if (stat(cells->program, &info) == 0) {
+        cells->device = info.st_dev;
+        cells->inode = info.st_ino;
+    }
+}
+
+dpb_status dpb_cells_of_build(const struct dpb_sweep *sweep, const char *program,
+                              struct dpb_cells *cells)
+{
+    *cells = (struct dpb_cells){.sweep = sweep, .without = "DPBENCH_PLUGIN_PATH"};
+    if (!realpath(program, cells->program))
+        return dpb_fail(DPB_USAGE, "%s: %m", program);
+    note_file(cells);
+    return DPB_OK;
+}
+
 dpb_status dpb_cells_open(const struct dpb_sweep *sweep, struct dpb_cells *cells)
 {
     char **words, path[PATH_MAX];
     size_t n_words;
-    struct stat info;
     *cells = (struct dpb_cells){.sweep = sweep};
     if (is_launched(cells)) {
         DPB_TRY(dpb_sweep_launch(sweep, 1, 0, 1, &words, &n_words));
@@ -64,10 +82,7 @@ dpb_status dpb_cells_open(const struct dpb_sweep *sweep, struct dpb_cells *cells
         DPB_TRY(status);
     }
     DPB_TRY(dpb_program_itself(cells->program));
-    if (stat(cells->program, &info) == 0) {
-        cells->device = info.st_dev;
-        cells->inode = info.st_ino;
-    }
+    note_file(cells);
     return DPB_OK;
 }
 
@@ -284,6 +299,7 @@ static dpb_status describe(const struct dpb_cells *cells, struct dpb_cell_run *r
     *child = (struct dpb_child){.program = run->path,
                                 .words = (const char *const *)run->words,
                                 .input = is_launched(cells) ? NULL : run->request,
+                                .without = cells->without,
                                 .limit_ns = cells->sweep->options.launch_limit_ns,
                                 .orders = orders,
                                 .lingers = is_launched(cells)};

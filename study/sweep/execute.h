@@ -18,10 +18,14 @@ struct dpb_cells {
     char program[PATH_MAX]; /* dpbench, and which file it is */
     dev_t device;
     ino_t inode;
+    const char *without; /* a variable to remove from its environment; NULL: none */
 };
 
 /* Finds dpbench. Refuses (DPB_USAGE) a program of sweep.launch that is not there. */
 dpb_status dpb_cells_open(const struct dpb_sweep *sweep, struct dpb_cells *cells);
+/* The cells of another build, with the plugins beside it. */
+dpb_status dpb_cells_of_build(const struct dpb_sweep *sweep, const char *program,
+                              struct dpb_cells *cells);
 /* Runs a cell to its end. The child prints its messages; *execution has all errors. No result:
  * dpb_first_error says why. */
 void dpb_cell_execute(const struct dpb_cells *cells, const struct dpb_config *config,

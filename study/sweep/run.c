@@ -427,7 +427,7 @@ static void run_side_by_side(const struct dpb_cells *cells, const struct dpb_swe
     while (n_jobs < queue->n && !queue->jobs[n_jobs].accuracy)
         n_jobs++;
     struct dpb_turns_group group = {
-        .cells = cells,
+        .cells = {cells, cells},
         .jobs = calloc(n_jobs + 1, sizeof *group.jobs),
         .before = dpb_deadline_in(sweep->options.limit_ns > 0
                                       ? sweep->options.limit_ns - (int64_t)(elapsed_s(queue) * 1e9)

@@ -53,10 +53,10 @@ dpb_status dpb_turns_needs(const struct dpb_sweep *sweep, struct dpb_turns_needs
     needs->bytes = calloc(sweep->n_cells, sizeof *needs->bytes);
     needs->seconds = calloc(sweep->n_cells, sizeof *needs->seconds);
     DPB_TRY(dpb_allocated(needs->bytes && needs->seconds));
-    if (sweep->options.launch[0] != '\0')
-        return dpb_fail(DPB_UNSUPPORTED, "sweep.launch starts its jobs");
-    dpb_status status = DPB_OK;
     dpb_log_set_hooks(&silent);
+    dpb_status status = sweep->options.launch[0] == '\0'
+                            ? DPB_OK
+                            : dpb_fail(DPB_UNSUPPORTED, "sweep.launch starts its jobs");
     for (size_t cell = 0; cell < sweep->n_cells && status == DPB_OK; cell++)
         status = look_at(sweep, cell, needs);
     dpb_log_set_hooks(NULL);
@@ -120,12 +120,17 @@ struct answer {
     double rate; /* of that block; NaN: none is told */
 };
 
+static const struct dpb_cells *cells_of(const struct table *table, const struct one *one)
+{
+    return table->group->cells[one->index > 0];
+}
+
 static void has_ended(struct table *table, struct one *one, dpb_status status)
 {
     struct dpb_execution execution;
     close(one->orders);
     one->orders = -1;
-    dpb_cell_end(table->group->cells, &one->run, status, &execution);
+    dpb_cell_end(cells_of(table, one), &one->run, status, &execution);
     json_t *turns = json_object_get(execution.result, "turns");
     if (turns && table->planned > 0) {
         json_object_set_new(turns, "planned", json_integer((json_int_t)table->planned));
@@ -234,7 +239,7 @@ static dpb_status configure(const struct table *table, const struct one *one,
 {
     const struct dpb_turns_group *group = table->group;
     char seconds[32];
-    DPB_TRY(dpb_sweep_config(group->cells->sweep, one->job, config));
+    DPB_TRY(dpb_sweep_config(group->cells[0]->sweep, one->job, config));
     if (!dpb_config_get(*config, "run", "seconds"))
         return DPB_OK;
     snprintf(seconds, sizeof seconds, "%.0f", ceil(group->budget_s) + most_s);
@@ -255,7 +260,7 @@ static void start(struct table *table, struct one *one)
         status = dpb_fail(DPB_FAILED, "cannot open a socket for a cell: %m");
     const struct dpb_live_place place = {.label = "", .orders = ends[1]};
     DPB_THEN(status,
-             dpb_cell_start(table->group->cells, config, &place, &table->signals, &one->run));
+             dpb_cell_start(cells_of(table, one), config, &place, &table->signals, &one->run));
     dpb_config_destroy(config);
     if (ends[1] >= 0)
         close(ends[1]);
@@ -309,7 +314,7 @@ static void take_turn(struct table *table, struct one *one)
     const double step_s = (double)(parked.at_ns - went.at_ns) * 1e-9 / (double)done;
     if (done >= ENOUGH && (one->step_s == 0 || step_s < one->step_s))
         one->step_s = step_s;
-    plan_turn(table->group->cells->sweep, one);
+    plan_turn(table->group->cells[0]->sweep, one);
 }
 
 /* Every cell once, in random order. */
@@ -350,7 +355,7 @@ static bool add_block(struct table *table)
  * blocks follow than are planned, and units have room for all of them. */
 static void plan_looks(struct table *table, double left_s)
 {
-    const int64_t fixed_ns = table->group->cells->sweep->turns.ns;
+    const int64_t fixed_ns = table->group->cells[0]->sweep->turns.ns;
     double block_s = 0;
     if (table->n_blocks < DPB_LOOK_FIRST)
         return;
@@ -420,9 +425,10 @@ static void run_blocks(struct table *table, size_t *order_of)
         said = said || took_s - before_s > long_block_s;
         look_at_blocks(table, group->budget_s - took_s);
     }
-    dpb_log(DPB_LOG_INFO, "%" PRId64 " blocks of %zu cells in %.1f s%s",
-            group->block - table->first, group->n, took_s,
-            table->has_decided ? " have decided" : "");
+    if (!group->quiet)
+        dpb_log(DPB_LOG_INFO, "%" PRId64 " blocks of %zu cells in %.1f s%s",
+                group->block - table->first, group->n, took_s,
+                table->has_decided ? " have decided" : "");
 }
 
 static void run_all(struct table *table, size_t *order_of)
@@ -432,10 +438,10 @@ static void run_all(struct table *table, size_t *order_of)
     for (size_t i = 0; i < group->n; i++)
         table->ones[i] = (struct one){.job = &group->jobs[i], .orders = -1, .index = i};
     for (size_t i = 0; i < group->n && table->number == 0; i++) {
-        plan_turn(group->cells->sweep, &table->ones[i]);
+        plan_turn(group->cells[0]->sweep, &table->ones[i]);
         start(table, &table->ones[i]);
     }
-    if (table->number == 0)
+    if (table->number == 0 && !group->quiet)
         dpb_log(DPB_LOG_INFO, "%zu cells side by side, in turns", count_there(table));
     run_blocks(table, order_of);
     for (size_t i = 0; i < group->n; i++) {

@@ -28,12 +28,13 @@ dpb_status dpb_turns_needs(const struct dpb_sweep *sweep, struct dpb_turns_needs
 void dpb_turns_needs_release(struct dpb_turns_needs *needs);
 
 struct dpb_turns_group {
-    const struct dpb_cells *cells;
+    const struct dpb_cells *cells[2]; /* of the first job, and of the others */
     struct dpb_sweep_job *jobs; /* with capacity for one more than are asked for */
     size_t n;
     double budget_s;            /* in which blocks begin; INFINITY: until all have ended */
     struct dpb_deadline before; /* no block begins later */
     bool looks;                 /* blocks end when they have decided */
+    bool quiet;                 /* does not say how many cells and blocks there are */
     uint64_t seed;
     int64_t block; /* the next one's number */
     /* A cell has ended; `execution` is the callee's, and has all errors. */

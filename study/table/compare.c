@@ -584,6 +584,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
     judge(how, made);
     *regression = dpb_json_true(made, "regression");
     json_object_set_new(made, "paired", json_boolean(how->paired));
+    json_object_set_new(made, "side_by_side", json_boolean(how->side_by_side));
     *document = made;
     return DPB_OK;
 }

@@ -27,6 +27,7 @@ struct dpb_compare_how {
     double threshold;       /* the share of A's rate (0.05) by which B may be slower; NaN: any */
     const char *same;       /* parts that must be the same: "machine,config"; NULL: none */
     bool paired;            /* two sweeps that ran together, repeat by repeat */
+    bool side_by_side;      /* each repeat's two in turns (sweep/pair.h) */
     struct dpb_looks looks; /* at the repeats of these; planned = 0: none */
     const double *margins;  /* of other quantities (compare_quantities.h) */
 };

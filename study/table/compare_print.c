@@ -96,14 +96,16 @@ static void ratio_of(const json_t *of, char *text, size_t capacity)
 }
 
 /* Where a rate is the median of several repeats, it is not what B / A divides. */
-static void print_of_what(const json_t *rows, FILE *out)
+static void print_of_what(const json_t *document, FILE *out)
 {
+    const json_t *rows = json_object_get(document, "rows");
     bool repeated = false;
     dpb_each_item(rows, i, row)
         repeated |= dpb_json_number(row, "a.repeats") > 1 || dpb_json_number(row, "b.repeats") > 1;
     if (repeated && !json_object_get(json_array_get(rows, 0), "field"))
-        fputs("samples/s: median of the repeats; B / A: ratio of their means, by logarithms\n",
-              out);
+        fprintf(out, "samples/s: median of the repeats; B / A: %s, by logarithms\n",
+                dpb_json_true(document, "side_by_side") ? "of the ratios within blocks of turns"
+                                                        : "ratio of their means");
 }
 
 static void print_rows(const json_t *document, FILE *out)
@@ -128,7 +130,7 @@ static void print_rows(const json_t *document, FILE *out)
         print_doubts(row, out);
         fputc('\n', out);
     }
-    print_of_what(rows, out);
+    print_of_what(document, out);
 }
 
 /* "12.3", "> 12.3" of a cell that missed. */
@@ -227,7 +229,9 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);
-    fputs(dpb_json_true(document, "paired")
+    fputs(dpb_json_true(document, "side_by_side")
+              ? "\nA and B ran side by side, in turns, and are compared pair by pair\n"
+          : dpb_json_true(document, "paired")
               ? "\nA and B ran by turns and are compared repeat by repeat\n"
               : "\nA and B were measured at different times: the ratio includes changes between "
                 "them, too;\n`dpbench gate` alternates two builds\n",

@@ -164,33 +164,46 @@ TEST(test_gate)
     sandbox_write("broken", "#!/bin/sh\necho out of order >&2\nexit 3\n");
     sandbox_write("mute", "#!/bin/sh\n");
     /* Other rates, as their results say. */
-    static const char *const mean[] = {"0.", "9999999."}, *const names[] = {"slow", "fast"};
+    static const char *const mean[] = {"0.1", "9999999."}, *const names[] = {"slow", "fast"};
     for (size_t i = 0; i < 2; i++) {
         snprintf(script, sizeof script,
-                 "#!/bin/sh\n%s/dpbench \"$@\" | sed -E '/\"samples_per_s\"/,/\\}/"
-                 "s/\"mean\": [0-9]+\\./\"mean\": %s/'\n",
-                 build_directory(), mean[i]);
+                 "#!/bin/sh\n%s/dpbench \"$@\" | sed -E -e '/\"samples_per_s\"/,/\\}/"
+                 "s/\"mean\": [0-9]+\\./\"mean\": %s/' "
+                 "-e '/\"samples_per_s\": \\[/,/\\]/s/^( *)[0-9]+\\./\\1%s/'\n",
+                 build_directory(), mean[i], mean[i]);
         sandbox_write(names[i], script);
         assert_int_equal(chmod(names[i], 0777), 0);
     }
-    assert_int_equal(chmod("broken", 0777) | chmod("mute", 0777), 0);
+    snprintf(script, sizeof script,
+             "#!/bin/sh\n[ \"$1\" = help ] && exit 2\nexec %s/dpbench \"$@\"\n", build_directory());
+    sandbox_write("old", script);
+    assert_int_equal(chmod("broken", 0777) | chmod("mute", 0777) | chmod("old", 0777), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
     run(&command, 0,
-        "gate --base ./slow -c base.ini " LAZY
-        "run.workers=1 run.seconds=0.6 --repeats 2 --threshold 5 --undecided pass "
+        "gate --base ./slow -c base.ini run.workers=1 run.seconds=0.3 --repeats 2 --threshold 5 "
+        "--undecided pass "
         "--output g.json");
-    EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", "[2/2] this: ", "2 pairs");
-    expect_part(command.out, "A and B ran by turns");
+    EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", " samples/s, this: ", "2 pairs");
+    expect_part(command.out, "A and B ran side by side");
     json_t *document = own_json(json_load_file("g.json", 0, NULL));
     assert_true(json_number_at(document, "rows.0.ratio") > 100);
-    assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
-    assert_true(json_is_true(json_at(document, "paired")));
+    assert_int_equal(json_number_at(document, "rows.0.a.repeats"), 2);
+    assert_true(json_is_true(json_at(document, "side_by_side")));
     expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
     /* No second pair fits. One pair shows nothing. */
     run(&command, 6, "gate --base ./slow -c base.ini --threshold 5 --budget 1ms --json");
     EXPECT_WORDS("gate", command.err, "[1/30] base: ", "1 pair; --budget is spent");
     assert_string_equal(json_text_at(command.json, "judgement"), "undecided");
+    /* One after the other: a build that knows no turns, and as the user asks for. */
+    static const char *const alone[][2] = {{"./old", "./old is of a time without turns"},
+                                           {"./slow sweep.turns=no", "sweep.turns = no"}};
+    for (size_t i = 0; i < 2; i++) {
+        dpbench(&command, deadline_s, "gate -c base.ini --repeats 2 --base %s", alone[i][0]);
+        assert_int_equal(command.exit_code, 0);
+        EXPECT_WORDS("gate", command.err, "one after the other: ", alone[i][1], "[2/2] this: ");
+        expect_part(command.out, "A and B ran by turns");
+    }
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
@@ -198,6 +211,8 @@ TEST(test_gate)
                  "gate --base ./slow -c base.ini sweep.optimizer.learning_rate=0.01,1000000 "
                  "--repeats 2 --json",
                  "not finite", "a cell of either build");
+    EXPECT_ERROR(1, "gate --base ./slow -c base.ini optimizer.learning_rate=1000000 --repeats 2",
+                 "not finite", "base: ./slow ended with exit code 1");
 }
 
 /* No byte of a result reaches the terminal but as text. */

@@ -753,6 +753,13 @@ TEST(rows_are_compared_within_blocks)
     dpb_rates_compare(document, a, other, b, NULL, 0.05, &c);
     assert_true(!c.of_blocks);
     assert_near(c.ratio, 1.4);
+    /* A gate's pairs: the centre of a repeat's blocks, not the ratio of its rates. */
+    json_object_set_new(json_object_get(a, "turns"), "repeat", json_pack("[iiiii]", 0, 0, 0, 1, 1));
+    json_object_set_new(a, "rates", json_pack("[fff]", 500.0, 500.0, 500.0));
+    json_object_set_new(b, "rates", json_pack("[ff]", 700.0, 700.0));
+    dpb_rates_compare(document, a, other, b, NULL, 0.05, &c);
+    assert_true(c.paired && !c.of_blocks);
+    assert_near(c.ratio, 1.1);
     json_object_set_new(a, "cell", json_pack("{s:s}", "setup", "one"));
     json_object_set_new(b, "cell", json_pack("{s:s}", "setup", "another"));
     dpb_rates_compare(document, a, document, b, NULL, 0.05, &c);
