@@ -207,6 +207,11 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
 
 static dpb_status check_figure(const struct dpb_command *self, const char *file)
 {
+    if (file && dpb_ends_on(file, ".png"))
+        return dpb_usage_error(self,
+                               "--figure %s: --figure writes SVG alone: name the file %.*s.svg, or "
+                               "save the figure as PNG from the page of --html",
+                               file, (int)(strlen(file) - strlen(".png")), file);
     if (!file || !dpb_ends_on(file, ".svg"))
         return dpb_usage_error(self,
                                "--figure needs a file that ends on .svg and has the name of a "

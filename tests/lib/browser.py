@@ -92,8 +92,8 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def run(self, expression):
-        """The value of an expression in JavaScript."""
-        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of an expression in JavaScript; of a promise, once it is kept."""
+        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
@@ -46,6 +47,17 @@ CONTRASTS = """(() => {
     return {back, texts: least("p, li, th, td, figcaption, h2, h3", "color"), signs: least("svg text", "fill"),
             lines: least("path.line", "stroke"), dots: least("circle.dot", "fill")};
 })()"""
+# What a click saves: its name, and the file as a URL; the width of the SVG file.
+SAVED = """new Promise((done) => {
+    const reader = new FileReader();
+    URL.createObjectURL = (blob) => { reader.readAsDataURL(blob); return ""; };
+    HTMLAnchorElement.prototype.click = function() {
+        const width = Number(files.get("time-of-each-step")().getAttribute("width"));
+        reader.onload = () => done([this.download, reader.result, width]);
+    };
+    document.querySelector("[aria-label='save time-of-each-step.png']").click();
+    setTimeout(done, 10000, ["nothing", ",", 0]);
+})"""
 dpbench = functools.partial(command.dpbench, timeout=300)
 BASE = command.tiny(12, 3)
 
@@ -222,6 +234,25 @@ class OfRealResults(unittest.TestCase):
         save(dict(self.runs[0], monitor=None), "run.json")
         self.assertNotIn("Power of the GPUs", self.page_of("run.json").figures)
 
+    def test_png(self):
+        """Of a dark page, too, it is the picture of the SVG file, twice as large."""
+        save(self.runs[0], "run.json")
+        made("run.json")
+        self.browser.load("page.html", scheme="dark")
+        name, url, width = self.browser.run(SAVED)
+        kind, text = url.split(",")
+        png = base64.b64decode(text)
+        self.assertEqual((name, kind), ("time-of-each-step.png", "data:image/png;base64"))
+        self.assertEqual(int.from_bytes(png[16:20], "big"), 2 * width)
+        chunks, at = b"", 8
+        while at < len(png):
+            size = int.from_bytes(png[at:at + 4], "big")
+            chunks += png[at + 8:at + 8 + size] if png[at + 4:at + 8] == b"IDAT" else b""
+            at += size + 12
+        pixels = zlib.decompress(chunks)
+        self.assertEqual(pixels[1:4], b"\xff\xff\xff")  # the first one
+        self.assertGreater(len(set(pixels)), 100)  # it is not white alone
+
     def test_several(self):
         for i in range(2):
             save(self.runs[i], f"{i}.json")
@@ -328,7 +359,7 @@ class OfRealResults(unittest.TestCase):
         script = text.split("<script>")[1].split("</script>")[0]
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = re.search(r"content=\"(default-src [^\"]*)\"", text)[1]
-        self.assertEqual(policy, f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'")
+        self.assertEqual(policy, f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'")
         write("page.html", text.replace("<h1>", "<script>document.title = 'taken'</script><h1>"))
         with self.assertRaisesRegex(AssertionError, "violates the following Content Security Policy"):
             self.browser.load("page.html")

@@ -338,6 +338,7 @@ class OfSeveral(unittest.TestCase):
         self.assertFalse(os.path.exists("rate.svg"))
         ended = report("--figure", "rates.png", "sweep.json")
         self.assertEqual(ended.returncode, 2)
+        self.assertIn("--figure rates.png: --figure writes SVG alone: name the file rates.svg, or save", ended.stderr)
         with unittest.mock.patch.dict(os.environ, PATH="/none"):
             ended = report("--figure", "speedup.svg", "sweep.json")
         self.assertEqual(ended.returncode, 2)
