@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "record/result.h"
 #include "study/document/spill.h"
 #include "study/document/rates.h"
@@ -57,42 +58,78 @@ static json_t *text_at(const json_t *of, const char *path, const char *otherwise
 
 /* ---- lines of figures ---------------------------------------------------------------------- */
 
-/* A line as [[x, y], ...]: all n points; of a long line the least and the largest of each column,
- * so that a long run is no long page. A y that is no number is null. Frees x and y. */
-static json_t *line_of(double *x, double *y, size_t n)
+/* Points in the order of x. Over several seeds y is their median, `low` their least, `high` their
+ * largest. A y that is no number is NaN. */
+struct line {
+    double *x, *y;      /* @owned */
+    double *low, *high; /* one memory, @owned by `low`; NULL: of one run */
+    size_t n;
+};
+
+static void line_free(struct line *line)
+{
+    free(line->x);
+    free(line->y);
+    free(line->low);
+}
+
+/* A line as [[x, y], ...], or [[x, y, low, high], ...]: all its points; of a long line the least
+ * and the largest of each column, so that a long run is no long page. NaN is null. Frees the line.
+ */
+static json_t *line_to_json(struct line line)
 {
     json_t *points = json_array();
+    const size_t n = line.n;
     const size_t every = n > 2 * MOST_COLUMNS ? (n + MOST_COLUMNS - 1) / MOST_COLUMNS : 1;
-    for (size_t from = 0; x && y && from < n; from += every) {
+    for (size_t from = 0; from < n; from += every) {
         size_t low = from, high = from;
+        double least = NAN, largest = NAN;
         for (size_t i = from; i < n && i < from + every; i++) {
-            low = isfinite(y[i]) && !(y[i] >= y[low]) ? i : low;
-            high = isfinite(y[i]) && !(y[i] <= y[high]) ? i : high;
+            low = isfinite(line.y[i]) && !(line.y[i] >= line.y[low]) ? i : low;
+            high = isfinite(line.y[i]) && !(line.y[i] <= line.y[high]) ? i : high;
+            least = fmin(least, line.low ? line.low[i] : NAN);
+            largest = fmax(largest, line.low ? line.high[i] : NAN);
         }
         const size_t ends[] = {low < high ? low : high, low < high ? high : low};
-        for (size_t k = 0; k < (low == high ? 1 : 2); k++)
-            json_array_append_new(
-                points, json_pack("[o, o]", dpb_json_real(x[ends[k]]), dpb_json_real(y[ends[k]])));
+        for (size_t k = 0; k < (low == high ? 1 : 2); k++) {
+            json_t *point =
+                json_pack("[o, o]", dpb_json_real(line.x[ends[k]]), dpb_json_real(line.y[ends[k]]));
+            if (line.low) {
+                json_array_append_new(point, dpb_json_real(least));
+                json_array_append_new(point, dpb_json_real(largest));
+            }
+            json_array_append_new(points, point);
+        }
     }
-    free(x);
-    free(y);
+    line_free(&line);
     return points;
 }
 
 /* The numbers at the paths of two lists of as many items as a line; else no points. */
-static json_t *line_between(const json_t *of_x, const char *x, const json_t *of_y, const char *y)
+static struct line line_between(const json_t *of_x, const char *x, const json_t *of_y,
+                                const char *y)
 {
     size_t n_x, n_y;
-    double *numbers_x = dpb_json_numbers(of_x, x, &n_x);
-    double *numbers_y = dpb_json_numbers(of_y, y, &n_y);
-    return line_of(numbers_x, numbers_y, n_x == n_y ? n_x : 0);
+    struct line line = {.x = dpb_json_numbers(of_x, x, &n_x), .y = dpb_json_numbers(of_y, y, &n_y)};
+    line.n = n_x == n_y ? n_x : 0;
+    return line;
 }
 
-enum of_steps { NS_BY_STEP, LOSS_BY_SAMPLES, LOSS_BY_SECONDS };
+enum curve {
+    NS_BY_STEP,
+    LOSS_BY_SAMPLES,
+    LOSS_BY_SECONDS,
+    ACCURACY_BY_SAMPLES,
+    ACCURACY_BY_SECONDS
+};
 
-/* By seconds only where the time of each step is known, the warm-up's too. */
-static json_t *line_of_steps(const json_t *run, enum of_steps what)
+/* Loss by seconds only where the time of each step is known, the warm-up's too. */
+static struct line line_of(const json_t *run, enum curve what)
 {
+    const json_t *evals = json_object_get(run, "eval");
+    if (what == ACCURACY_BY_SAMPLES || what == ACCURACY_BY_SECONDS)
+        return line_between(evals, what == ACCURACY_BY_SAMPLES ? "trained_samples" : "trained_s",
+                            evals, "accuracy");
     json_t *before = dpb_run_part(run, "timing.warmup_step_ns");
     json_t *timed = dpb_run_part(run, "timing.step_ns"), *loss = dpb_run_part(run, "loss");
     const size_t n_before = json_array_size(before), n_ns = n_before + json_array_size(timed);
@@ -114,23 +151,69 @@ static json_t *line_of_steps(const json_t *run, enum of_steps what)
     json_decref(before);
     json_decref(timed);
     json_decref(loss);
-    return line_of(x, y, what == LOSS_BY_SECONDS && n_ns != n ? 0 : n);
+    return (struct line){
+        .x = x, .y = y, .n = !x || !y || (what == LOSS_BY_SECONDS && n_ns != n) ? 0 : n};
 }
 
-/* Loss of one run, and accuracy of this or another, each by samples and by seconds. */
-static json_t *training_of(const json_t *losses, const json_t *accuracies)
+/* The runs of a row that the page draws: one, or one of each of several seeds. */
+struct drawn {
+    const json_t *one;       /* NULL: there is none */
+    const json_t **of_seeds; /* @owned */
+    size_t n;
+};
+
+/* The points that all seeds have: the median, the least and the largest; none where one has no
+ * number. The line of one run, where there are no seeds or they do not share x. *how: which. */
+static json_t *over_seeds(const struct drawn *runs, enum curve what, json_t **how)
 {
-    const json_t *evals = json_object_get(accuracies, "eval");
-    return json_pack("{s:[o, o], s:[o, o]}", "loss", line_of_steps(losses, LOSS_BY_SAMPLES),
-                     line_of_steps(losses, LOSS_BY_SECONDS), "accuracy",
-                     line_between(evals, "trained_samples", evals, "accuracy"),
-                     line_between(evals, "trained_s", evals, "accuracy"));
+    struct line line = line_of(runs->one, what);
+    const size_t n = runs->n;
+    size_t n_shared = line.n, longest = line.n;
+    double *all = n > 1 ? calloc(n * line.n + 1, sizeof *all) : NULL; /* by point, then by seed */
+    for (size_t k = 0; all && k < n; k++) {
+        struct line own = line_of(runs->of_seeds[k], what);
+        longest = own.n > longest ? own.n : longest;
+        n_shared = own.n < n_shared ? own.n : n_shared;
+        if (n_shared > 0 && memcmp(own.x, line.x, n_shared * sizeof *own.x) != 0)
+            n_shared = 0;
+        for (size_t i = 0; i < n_shared; i++)
+            all[i * n + k] = own.y[i];
+        line_free(&own);
+    }
+    line.low = all && n_shared > 1 ? calloc(2 * n_shared, sizeof *line.low) : NULL;
+    for (size_t i = 0; line.low && i < n_shared; i++) {
+        struct dpb_stats stats;
+        dpb_stats_of(all + i * n, n, &stats);
+        line.y[i] = stats.median;
+        line.low[i] = stats.min;
+        line.low[n_shared + i] = stats.max;
+    }
+    line.high = line.low ? line.low + n_shared : NULL;
+    line.n = line.low ? n_shared : line.n;
+    *how = line.low ? json_sprintf("%zu seeds: median, least to largest%s", n,
+                                   n_shared < longest ? ", until the first one ends" : "")
+                    : json_string("one run each");
+    free(all);
+    return line_to_json(line);
+}
+
+/* Loss and accuracy, each by samples and by seconds. Seeds share no seconds. */
+static json_t *training_of(const struct drawn *losses, const struct drawn *accuracies)
+{
+    json_t *of_loss, *of_accuracy;
+    json_t *loss = over_seeds(losses, LOSS_BY_SAMPLES, &of_loss);
+    json_t *accuracy = over_seeds(accuracies, ACCURACY_BY_SAMPLES, &of_accuracy);
+    return json_pack("{s:[o, o], s:[o, o], s:{s:o, s:o}}", "loss", loss,
+                     line_to_json(line_of(losses->one, LOSS_BY_SECONDS)), "accuracy", accuracy,
+                     line_to_json(line_of(accuracies->one, ACCURACY_BY_SECONDS)), "how", "loss",
+                     of_loss, "accuracy", of_accuracy);
 }
 
 /* A line of what run.monitor saw of a machine or a GPU. */
 static json_t *seen(const json_t *of, const char *key)
 {
-    return line_between(json_object_get(of, "seconds"), "", json_object_get(of, key), "");
+    return line_to_json(
+        line_between(json_object_get(of, "seconds"), "", json_object_get(of, key), ""));
 }
 
 static json_t *monitor_of(const json_t *run)
@@ -285,14 +368,15 @@ static json_t *rate_of(const json_t *run)
 static void add_run(const json_t *run, json_t *section)
 {
     const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
+    const struct drawn drawn = {.one = run};
     put(section, "rate", rate_of(run));
     put(section, "doubts", doubts_of(run));
     put(section, "warnings", warnings_of(run));
     put(section, "lines", lines_of(dpb_result_print, run));
-    put(section, "steps", line_of_steps(run, NS_BY_STEP));
+    put(section, "steps", line_to_json(line_of(run, NS_BY_STEP)));
     put(section, "warmup", json_integer((json_int_t)json_array_size(before)));
     put(section, "bars", bars_of(run));
-    put(section, "training", training_of(run, run));
+    put(section, "training", training_of(&drawn, &drawn));
     put(section, "monitor", monitor_of(run));
 }
 
@@ -321,18 +405,40 @@ static json_t *warnings_of_row(const json_t *document, const json_t *row)
     return notes;
 }
 
-/* A good run of the row: the first that was not disturbed, or the first. NULL: none. */
-static const json_t *run_of(const json_t *document, const json_t *row, const char *purpose)
+static const json_t *seed_of(const json_t *run)
+{
+    return dpb_json_at(run, "config.run.seed.value");
+}
+
+/* A good run of the row, and of the seed unless `seed` is NULL: the first that was not disturbed,
+ * or the first. NULL: none. */
+static const json_t *run_of(const json_t *document, const json_t *row, const char *purpose,
+                            const json_t *seed)
 {
     const json_t *first = NULL;
     dpb_each_item(json_object_get(document, "runs"), i, run) {
-        if (!dpb_sweep_is_of(run, row, purpose))
+        if (!dpb_sweep_is_of(run, row, purpose) || (seed && !json_equal(seed_of(run), seed)))
             continue;
         if (!dpb_json_true(run, "load.disturbed"))
             return run;
         first = first ? first : run;
     }
     return first;
+}
+
+static struct drawn drawn_of(const json_t *document, const json_t *row, const char *purpose)
+{
+    const json_t *all = json_object_get(document, "runs");
+    struct drawn runs = {.one = run_of(document, row, purpose, NULL),
+                         .of_seeds = calloc(json_array_size(all) + 1, sizeof *runs.of_seeds)};
+    dpb_each_item(runs.of_seeds ? all : NULL, i, run) {
+        bool is_new = seed_of(run) && dpb_sweep_is_of(run, row, purpose);
+        for (size_t k = 0; k < runs.n && is_new; k++)
+            is_new = !json_equal(seed_of(runs.of_seeds[k]), seed_of(run));
+        if (is_new)
+            runs.of_seeds[runs.n++] = run_of(document, row, purpose, seed_of(run));
+    }
+    return runs;
 }
 
 /* Whether no row of its group has a run and more workers. */
@@ -352,21 +458,26 @@ static bool has_too_many(const json_t *document)
     return json_array_size(json_object_get(document, "runs")) > MOST_RUNS;
 }
 
-/* Adds rows, and curves of one run each to the lines with the most workers of each group. */
+/* Adds rows, and curves to the lines with the most workers of each group. */
 static void add_rows(const json_t *document, const struct dpb_table *table, json_t *lines)
 {
     const json_t **runs = calloc(table->n + 1, sizeof *runs);
-    const bool apart = dpb_json_number(document, "accuracy_steps") > 0;
+    const char *evaluated = dpb_json_number(document, "accuracy_steps") > 0 ? "accuracy" : "timing";
     for (size_t i = 0; runs && i < table->n; i++)
-        runs[i] = run_of(document, table->lines[i].row, "timing");
+        runs[i] = run_of(document, table->lines[i].row, "timing", NULL);
     dpb_each_item(runs ? lines : NULL, i, line) {
         const json_t *row = table->lines[i].row;
-        const json_t *accuracies = apart ? run_of(document, row, "accuracy") : runs[i];
         put(line, "row", kept(row));
         put(line, "doubts", doubts_of(row));
         put(line, "warnings", warnings_of_row(document, row));
-        if (!has_too_many(document) && (runs[i] || accuracies) && has_most(table, runs, i))
-            put(line, "training", training_of(runs[i], accuracies));
+        if (has_too_many(document) || !has_most(table, runs, i))
+            continue;
+        struct drawn losses = drawn_of(document, row, "timing");
+        struct drawn accuracies = drawn_of(document, row, evaluated);
+        if (losses.one || accuracies.one)
+            put(line, "training", training_of(&losses, &accuracies));
+        free(losses.of_seeds);
+        free(accuracies.of_seeds);
     }
     free(runs);
 }

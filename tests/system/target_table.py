@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = ["tests/lib", "tests/unit"]
 
 import counted  # noqa: E402
-from command import dpbench, load, own_directory, write  # noqa: E402
+from command import dpbench, load, own_directory, page, save, write  # noqa: E402
 from stats_oracle import of_logarithms  # noqa: E402
 
 TARGET, SEEDS = 0.9, 3
@@ -81,7 +81,40 @@ class Table(unittest.TestCase):
             else:
                 self.assertLess(abs(float(found.removesuffix(" s")) / mean - 1), 0.006)
         with open("accuracy-by-samples.svg", encoding="utf-8") as file:
-            self.assertIn("target from 90 to 90", file.read())
+            drawn = file.read()
+        self.assertIn("target from 90 to 90", drawn)
+        self.assertRegex(drawn, 'class="band c0" d="M[^"]*L[^"]*Z"')
+        self.assertIn("2 workers; 3 seeds: median, least to largest, until the first one ends<", drawn)
+
+    def test_curves_over_seeds(self):
+        """The median, the least and the largest of the seeds where all have a point; else one run."""
+        def lines():
+            self.assertEqual(dpbench("report", "--html", "page.html", "made.json").returncode, 0)
+            return page("page.html")[0]["rows"]["lines"]
+
+        document = load("sweep.json")
+        save(document, "made.json")
+        for line in lines():
+            runs = [run for run in document["runs"] if run["cell"] == line["row"]["cell"]]
+            for what, wanted in (("loss", [run["loss"] for run in runs]),
+                                 ("accuracy", [[e["accuracy"] for e in run["eval"]] for run in runs])):
+                for point, values in zip(line["training"][what][0], zip(*wanted), strict=True):
+                    numbers = statistics.median(values), min(values), max(values)
+                    for number, value in zip(point[1:], numbers, strict=True):
+                        self.near(number, value)
+                end = "" if len(set(map(len, wanted))) == 1 else ", until the first one ends"
+                self.assertEqual(line["training"]["how"][what], "3 seeds: median, least to largest" + end)
+                self.assertLessEqual({len(point) for point in line["training"][what][1]}, {2})
+        for run in document["runs"]:
+            run["eval"] = run["eval"][:4]
+        document["runs"][0]["batch"]["global"] += 1
+        save(document, "made.json")
+        made = next(line for line in lines() if line["row"]["cell"] == document["runs"][0]["cell"])["training"]
+        self.assertEqual(made["how"], {"loss": "one run each", "accuracy": "3 seeds: median, least to largest"})
+        for run in document["runs"]:
+            run["config"]["run"]["seed"]["value"] = 5
+        save(document, "made.json")
+        self.assertEqual({how for line in lines() for how in line["training"]["how"].values()}, {"one run each"})
 
     def test_columns_are_those_of_the_raw_results(self):
         for row, target, repeats in self.rows():
