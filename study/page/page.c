@@ -24,14 +24,7 @@
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
 
-enum {
-    MOST_COLUMNS = 360,
-    MOST_WORKERS = 32,
-    MOST_RUNS = 1000,
-    MOST_MACHINES = 8,
-    MOST_GPUS = 8,
-    TEXT = 256
-};
+enum { MOST_COLUMNS = 360, MOST_RUNS = 1000, MOST_MACHINES = 8, MOST_GPUS = 8, TEXT = 256 };
 
 struct dpb_page {
     json_t *sections; /* @owned */
@@ -338,20 +331,67 @@ static json_t *settings_of(const json_t *config)
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-/* The parts of the step of the run, then of its first workers: one more than are shown. */
-static json_t *bars_of(const json_t *run)
+/* How far a part is from the part's median over the workers, as a share of the worker's step: 0 to
+ * 3, negative below the median. */
+static int shade_of(double share)
 {
-    json_t *bars = json_pack("[{s:s}]", "label", "the run");
-    put(json_array_get(bars, 0), "breakdown_ns", kept(dpb_json_at(run, "timing.breakdown_ns")));
-    dpb_each_item(json_object_get(run, "ranks"), i, rank) {
-        if (!dpb_json_is(rank, "role", "worker") || json_array_size(bars) > MOST_WORKERS + 1)
-            continue;
-        json_t *bar = json_object();
-        put(bar, "label", json_sprintf("rank %.0f", dpb_json_number(rank, "rank")));
-        put(bar, "breakdown_ns", kept(json_object_get(rank, "breakdown_ns")));
-        json_array_append_new(bars, bar);
+    const double far = fabs(share);
+    const int shade = (far >= 0.01) + (far >= DPB_MARGIN) + (far >= 0.2);
+    return share < 0 ? -shade : shade;
+}
+
+/* A part of the step of each worker, in ms, with its shade. A part that none has is left out. */
+static void add_part(const json_t *workers, const char *title, const char *part, json_t *table)
+{
+    struct dpb_stats stats;
+    char path[64];
+    size_t n;
+    snprintf(path, sizeof path, "breakdown_ns.%s", part);
+    double *ns = dpb_json_numbers(workers, path, &n);
+    dpb_stats_of(ns, n, &stats);
+    const bool some = ns && stats.max != 0;
+    if (some)
+        json_array_append_new(json_object_get(table, "titles"), json_string(title));
+    dpb_each_item(some ? json_object_get(table, "lines") : NULL, i, line) {
+        const double step = dpb_json_number(json_array_get(workers, i), "step_ns.mean");
+        json_t *text = isfinite(ns[i]) ? json_sprintf("%.3f", ns[i] / 1e6) : json_string("-");
+        json_array_append_new(json_object_get(line, "cells"),
+                              json_pack("[o, i]", text, shade_of((ns[i] - stats.median) / step)));
     }
-    return bars;
+    free(ns);
+}
+
+/* Each worker's own step: how often it was the last, where the run says so, and its parts. NULL:
+ * one worker, whose parts are those of the run. */
+static json_t *workers_of(const json_t *run)
+{
+    static const char *const titles[] = {"data_wait", "forward", "delay",    "backward",
+                                         "exposed",   "wait",    "optimizer"};
+    static const char *const parts[] = {"data_wait",    "forward",           "delay",    "backward",
+                                        "comm_exposed", "comm_exposed_wait", "optimizer"};
+    const json_t *shares = dpb_json_at(run, "why.last.shares");
+    json_t *workers = json_array(), *lines = json_array(), *heads = json_pack("[s]", "rank");
+    json_t *table = json_pack("{s:o, s:i, s:o}", "titles", heads, "names", 1, "lines", lines);
+    if (shares)
+        json_array_append_new(heads, json_string("last"));
+    dpb_each_item(json_object_get(run, "ranks"), i, rank) {
+        if (!dpb_json_is(rank, "role", "worker"))
+            continue;
+        json_t *cells = json_pack("[o]", json_sprintf("%.0f", dpb_json_number(rank, "rank")));
+        const double share = dpb_json_item(shares, dpb_json_index(rank, "rank"));
+        if (shares)
+            json_array_append_new(cells, json_sprintf("%.1f %%", 100 * share));
+        json_array_append_new(workers, kept(rank));
+        json_array_append_new(
+            lines, json_pack("{s:o, s:s, s:s}", "cells", cells, "group", "", "failed", ""));
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        add_part(workers, titles[i], parts[i], table);
+    const bool several = json_array_size(workers) > 1;
+    json_decref(workers);
+    if (!several)
+        json_decref(table);
+    return several ? table : NULL;
 }
 
 /* As a row's samples_per_s has it. */
@@ -375,7 +415,8 @@ static void add_run(const json_t *run, json_t *section)
     put(section, "lines", lines_of(dpb_result_print, run));
     put(section, "steps", line_to_json(line_of(run, NS_BY_STEP)));
     put(section, "warmup", json_integer((json_int_t)json_array_size(before)));
-    put(section, "bars", bars_of(run));
+    put(section, "breakdown_ns", kept(dpb_json_at(run, "timing.breakdown_ns")));
+    put(section, "workers", workers_of(run));
     put(section, "training", training_of(&drawn, &drawn));
     put(section, "monitor", monitor_of(run));
 }

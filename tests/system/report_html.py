@@ -253,6 +253,27 @@ class OfRealResults(unittest.TestCase):
         self.assertEqual(pixels[1:4], b"\xff\xff\xff")  # the first one
         self.assertGreater(len(set(pixels)), 100)  # it is not white alone
 
+    def test_workers(self):
+        """A row each, and shades for parts that differ from the median by 1, 5 and 20 % of the step; nothing twice."""
+        run = self.runs[0]
+        zero = dict.fromkeys(run["ranks"][0]["breakdown_ns"], 0)
+        parts = zero | {"forward": 2e6, "backward": 1e6, "comm_exposed": 5e6}
+        slow = parts | {"forward": 2.21e6, "backward": 2.1e6, "comm_exposed": 12e6}
+        for n, usual in ((2, ["s1 c0", "s2 c0", "s3 c0"]), (64, ["", "", ""])):
+            ranks = [dict(run["ranks"][0], rank=i, step_ns={"mean": 1e7}, breakdown_ns=slow if i == 1 else parts)
+                     for i in range(n)] + [dict(run["ranks"][0], rank=n, role="server")]
+            last = {"rank": 1, "part": "backward", "decided": True, "shares": [0.25, 0.75, *[0] * (n - 2)]}
+            save(dict(run, ranks=ranks, why={"last": last}), "run.json")
+            self.assertIn("each worker's own step", dpbench("report", "run.json").stdout)
+            self.assertNotIn("each worker's own step", self.page_of("run.json").text)
+            head, *rows = self.browser.run("""[...document.querySelectorAll(".heat tr")].map((row) => [...row.cells]
+                .map((cell) => cell.textContent + "|" + cell.className))""")
+            self.assertEqual(head, ["rank|left", "last|", "forward|", "backward|", "exposed|"])
+            looks = ["s1 c1", "s2 c1", "s3 c1"]
+            self.assertEqual(rows[0], ["0|left", "25.0 %|", *map("|".join, zip(["2.000", "1.000", "5.000"], usual))])
+            self.assertEqual(rows[1], ["1|left", "75.0 %|", *map("|".join, zip(["2.210", "2.100", "12.000"], looks))])
+            self.assertEqual(len(rows), n)
+
     def test_several(self):
         for i in range(2):
             save(self.runs[i], f"{i}.json")
