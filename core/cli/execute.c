@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include "measure/journal.h"
+#include "measure/monitor.h"
 #include "plan/binding.h"
 #include "plan/fit.h"
 #include "plan/refuse.h"
@@ -136,6 +137,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .cores = n_all,
             .warm = is_warm,
             .rate = dpb_turns_rate,
+            .sample = experiment->settings.run.monitor_ns > 0 ? dpb_monitor_turn : NULL,
             .keep_pmix = dpb_experiment_needs_launcher(experiment),
             .about = about_of(experiment, party, place),
             .live = dpb_live_line,

@@ -7,6 +7,7 @@
 #include "machine/load.h"
 #include "world/board.h"
 
+struct dpb_monitor_series;
 struct dpb_party;
 
 /* The layout of a journal for the launcher of another part, which mirrors it. A head has at
@@ -74,6 +75,10 @@ struct dpb_job {
     bool (*warm)(struct dpb_board *board); /* with orders: all workers are in their timed steps */
     /* With orders: samples/s of turn i, when a later turn ends; NaN: its last step goes on. */
     double (*rate)(const struct dpb_turns *turns, size_t i, struct dpb_board *board);
+    /* With orders and run.monitor: dpb_monitor_turn, for the series of rank 0, with which the
+     * journal's tail begins; NULL: no run.monitor. */
+    int64_t (*sample)(const char *root, struct dpb_monitor_series *series, const int32_t *pids,
+                      uint32_t n_pids, bool begins, int64_t ranks_ns);
     struct dpb_board_about about; /* with a label: the job is shown on stderr by `live` */
     /* Writes a line with the state of the job, at most `columns` wide. */
     void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);

@@ -20,6 +20,7 @@ dpb_status dpb_turns_open(struct dpb_job_run *run)
 {
     if (run->job->orders == 0)
         return DPB_OK;
+    dpb_board_turns(run->board)->orders = true;
     run->turns.had.at = calloc(TURNS, sizeof *run->turns.had.at); /* pages that are used alone */
     dpb_cores_kinds(run->job->cores, run->turns.cpus, DPB_TURNS_CPUS);
     return dpb_allocated(run->turns.had.at);
@@ -72,12 +73,22 @@ static void await_standing(const struct dpb_job_run *run)
     }
 }
 
-static void sample(struct dpb_job_run *run, struct dpb_load_sample *sample)
+/* The load, and a sample of run.monitor. `begins`: just before a turn. */
+static void sample(struct dpb_job_run *run, bool begins, struct dpb_load_sample *load)
 {
+    const int64_t now_ns = dpb_turns_parked(run) ? run->turns.parked_ns : dpb_now_ns();
+    const int64_t parked_ns = dpb_board_turns(run->board)->parked_ns;
+    size_t bytes;
+    uint8_t *journal = dpb_board_journal(run->board, 0, &bytes);
     int32_t *pids = calloc(run->n_ranks, sizeof *pids);
     for (uint32_t rank = 0; pids && rank < run->n_ranks; rank++)
         pids[rank] = run->processes[rank].running ? (int32_t)run->processes[rank].pid : 0;
-    dpb_load_times("", run->turns.cpus, DPB_TURNS_CPUS, pids, pids ? run->n_ranks : 0, sample);
+    const uint32_t n_pids = pids ? run->n_ranks : 0;
+    dpb_load_times("", run->turns.cpus, DPB_TURNS_CPUS, pids, n_pids, load);
+    journal += bytes - run->job->shape.tail_bytes;
+    if (run->job->sample)
+        run->turns.due_ns = dpb_now_ns() + run->job->sample("", (void *)journal, pids, n_pids,
+                                                            begins, now_ns - parked_ns);
     free(pids);
 }
 
@@ -86,7 +97,7 @@ static void add_load(struct dpb_job_run *run)
 {
     struct dpb_load_sample *spent = &run->turns.had.spent, now;
     const struct dpb_load_sample *went = &run->turns.went;
-    sample(run, &now);
+    sample(run, false, &now);
     if (went->used_ns < 0 || now.used_ns < 0 || spent->used_ns < 0) {
         spent->used_ns = -1;
         return;
@@ -125,7 +136,7 @@ void dpb_turns_continue(struct dpb_job_run *run, int64_t block)
     if (had->at) {
         struct dpb_board_turns *board = dpb_board_turns(run->board);
         if (block >= 0)
-            sample(run, &run->turns.went);
+            sample(run, true, &run->turns.went);
         const int64_t now_ns = dpb_now_ns();
         had->at[had->n++] = (struct dpb_turn){block, run->turns.parked_ns, now_ns, INT64_MAX};
         __atomic_fetch_add(&board->parked_ns, now_ns - run->turns.parked_ns, __ATOMIC_RELEASE);
@@ -173,8 +184,12 @@ static void obey(struct dpb_job_run *run, const char *order)
 void dpb_turns_serve(struct dpb_job_run *run, short events)
 {
     char order[ORDER] = "";
+    struct dpb_load_sample load;
     if (run->job->orders == 0)
         return;
+    if (run->job->sample && !run->ending && !dpb_turns_parked(run) && dpb_turns_block(run) >= 0 &&
+        dpb_now_ns() >= run->turns.due_ns)
+        sample(run, false, &load);
     if (!run->turns.ready && !run->ending && run->interrupt == 0 && run->job->warm(run->board)) {
         run->turns.ready = true;
         dpb_turns_park(run);

@@ -15,6 +15,9 @@
  * `refused NS STEPS` answers an order that does not fit. Nothing is drained: a parked rank goes on
  * between any two instructions. While the job is parked, no deadline of the launcher passes.
  * An end of the job, a signal and a kill continue the ranks first.
+ *
+ * The launcher samples load and run.monitor while the ranks stand, just before `go` and just after
+ * `park`; in a long turn run.monitor also between the two.
  */
 #ifndef DPB_CORE_LAUNCH_TURNS_H
 #define DPB_CORE_LAUNCH_TURNS_H
@@ -27,7 +30,8 @@ dpb_status dpb_turns_open(struct dpb_job_run *run);
 struct pollfd dpb_turns_watch(const struct dpb_job_run *run);
 /* How long the loop may sleep, at most `ms`. */
 int dpb_turns_look_ms(const struct dpb_job_run *run, int ms);
-/* Carries out an order that came, and parks a job that has become warm. */
+/* Carries out an order that came, parks a job that has become warm, and takes a sample of
+ * run.monitor that is due. */
 void dpb_turns_serve(struct dpb_job_run *run, short events);
 bool dpb_turns_parked(const struct dpb_job_run *run);
 /* Stops all ranks and waits until they stand, 0.25 s at most; orders or not. */

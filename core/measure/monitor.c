@@ -18,7 +18,8 @@ static struct {
     struct dpb_gpu_use *gpu;
     struct dpb_usage_meter meter;
     int32_t *pids;
-    uint32_t n_pids;
+    struct dpb_usage last; /* of dpb_monitor_turn, as the next */
+    struct dpb_monitor_sample in_turns;
     int64_t begin_ns;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -105,9 +106,15 @@ static bool wait_for_sample(int64_t due_ns)
     return sleep_until(due_ns);
 }
 
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec used = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+}
+
 static void *watch(void *argument)
 {
-    struct timespec used;
     int64_t due_ns = monitor.begin_ns, taken_ns;
     dpb_thread_enter();
     do {
@@ -117,8 +124,7 @@ static void *watch(void *argument)
     } while (wait_for_sample(due_ns));
     if (dpb_now_ns() - taken_ns >= monitor.series->interval_ns / 2)
         take();
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0)
-        monitor.series->cpu_ns = used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+    monitor.series->cpu_ns = thread_cpu_ns();
     dpb_thread_leave();
     return argument;
 }
@@ -130,7 +136,8 @@ dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval
         return DPB_OK;
     series->interval_ns = interval_ns;
     series->of_machine = is_of_machine();
-    if (!series->of_machine && gpu->pci_address[0] == '\0')
+    if (dpb_board_turns(dpb_world.board)->orders ||
+        (!series->of_machine && gpu->pci_address[0] == '\0'))
         return DPB_OK;
     monitor.gpu = gpu;
     monitor.meter = (struct dpb_usage_meter){0};
@@ -161,4 +168,42 @@ void dpb_monitor_end(void)
     pthread_join(monitor.thread, NULL);
     free(monitor.pids);
     monitor.series = NULL;
+}
+
+/* Adds the rise of the counters between two samples; all else becomes that of `to`. An unknown
+ * busy_ns stays below 0: a sum never exceeds the counter. */
+static void add(const struct dpb_usage *from, const struct dpb_usage *to, struct dpb_usage *sum)
+{
+    const struct dpb_usage before = *sum;
+    *sum = *to;
+    sum->own_ns += before.own_ns - from->own_ns;
+    sum->busy_ns += before.busy_ns - from->busy_ns;
+    sum->received_bytes += before.received_bytes - from->received_bytes;
+    sum->sent_bytes += before.sent_bytes - from->sent_bytes;
+    sum->loopback_bytes += before.loopback_bytes - from->loopback_bytes;
+    sum->read_bytes += before.read_bytes - from->read_bytes;
+    sum->written_bytes += before.written_bytes - from->written_bytes;
+    sum->package_j += before.package_j - from->package_j;
+}
+
+/* The sums begin at the counters' own values: a counter may fall where an interface disappears. */
+int64_t dpb_monitor_turn(const char *root, struct dpb_monitor_series *series, const int32_t *pids,
+                         uint32_t n_pids, bool begins, int64_t ranks_ns)
+{
+    const int64_t cpu_ns = thread_cpu_ns();
+    const bool first = series->n == 0;
+    struct dpb_usage now;
+    dpb_usage_sample(root, pids, n_pids, &monitor.meter, &now);
+    series->from_ns = first ? ranks_ns : series->from_ns;
+    series->to_ns = ranks_ns;
+    if (first)
+        monitor.in_turns.machine = now;
+    else if (!begins)
+        add(&monitor.last, &now, &monitor.in_turns.machine);
+    monitor.in_turns.at_ns = ranks_ns - series->from_ns;
+    monitor.last = now;
+    if (first || !begins)
+        dpb_monitor_add(series, DPB_MONITOR_SAMPLES, &monitor.in_turns);
+    series->cpu_ns += thread_cpu_ns() - cpu_ns;
+    return dpb_monitor_look_ns(0, series->interval_ns);
 }

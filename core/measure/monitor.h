@@ -1,7 +1,8 @@
 /*
  * monitor.h - run.monitor: a thread samples the load of the machine and of the rank's GPU while the
  * rank trains or serves. Each rank with a GPU samples that GPU. One rank samples the machine: the
- * lowest rank of each machine under mpirun or srun, else rank 0.
+ * lowest rank of each machine under mpirun or srun, else rank 0. A job in turns (launch/turns.h) is
+ * sampled by its launcher instead: a parked rank could not.
  *
  * The samples stand behind the records of the journal. The launcher makes result.monitor from them
  * (record/monitor_report.h). A series that is full keeps every second sample and doubles its
@@ -18,7 +19,7 @@
 enum { DPB_MONITOR_SAMPLES = 2048 };
 
 struct dpb_monitor_sample {
-    int64_t at_ns;            /* since the begin of the training; of the machine's own clock */
+    int64_t at_ns;            /* since the series began */
     struct dpb_usage machine; /* of the series of a machine */
     struct dpb_gpu_sample gpu;
 };
@@ -26,8 +27,9 @@ struct dpb_monitor_sample {
 /* The rank raises `n` (release) after a sample is whole. */
 struct dpb_monitor_series {
     uint64_t n;
-    int64_t interval_ns; /* of its samples; above run.monitor if it was full */
-    int64_t cpu_ns;      /* CPU time of sampling, at the end */
+    int64_t from_ns, to_ns; /* of a job in turns, by the clock of the ranks; else 0 */
+    int64_t interval_ns;    /* of its samples; above run.monitor if it was full */
+    int64_t cpu_ns;         /* CPU time of sampling, at the end */
     bool of_machine;
     struct dpb_monitor_sample samples[];
 };
@@ -49,5 +51,12 @@ void dpb_monitor_add(struct dpb_monitor_series *series, uint64_t capacity,
 dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval_ns,
                              struct dpb_gpu_use *gpu);
 void dpb_monitor_end(void);
+
+/* Samples a job in turns, in its launcher. `begins`: the call precedes a turn, and the rise of the
+ * counters since the last call does not count. Else the call is within a turn or follows one.
+ * `root`: see dpb_usage_sample. `ranks_ns`: now, by the clock of the ranks. Returns the time until
+ * the next sample within the turn. */
+int64_t dpb_monitor_turn(const char *root, struct dpb_monitor_series *series, const int32_t *pids,
+                         uint32_t n_pids, bool begins, int64_t ranks_ns);
 
 #endif

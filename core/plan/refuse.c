@@ -450,11 +450,10 @@ dpb_status dpb_refuse_turns(const struct dpb_experiment *experiment)
         : ops->sharing ? "its kernels run on while its processes stand"
         : dpb_experiment_emulates(experiment)
             ? "device 'emulated' sleeps, and its time passes while its processes stand"
-        : experiment->n_machines > 1 ? "it is on several machines"
-        : dpb_party_is_here(&rank)   ? "mpirun, srun or torchrun starts its processes"
-        : run->restart > 0           ? "run.restart would start it again between two turns"
-        : run->profile               ? "run.profile would time ops that stand"
-        : run->monitor_ns > 0        ? "run.monitor would count what others do while it stands"
+        : experiment->n_machines > 1        ? "it is on several machines"
+        : dpb_party_is_here(&rank)          ? "mpirun, srun or torchrun starts its processes"
+        : run->restart > 0                  ? "run.restart would start it again between two turns"
+        : run->profile                      ? "run.profile would time ops that stand"
         : given(experiment, "run", "delay") ? "run.delay sleeps, and its time passes meanwhile"
                                             : NULL;
     return why ? dpb_fail(DPB_UNSUPPORTED, "this job cannot run in turns: %s", why) : DPB_OK;

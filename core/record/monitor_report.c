@@ -11,6 +11,16 @@
 #include "measure/trace.h"
 #include "record/gpus_report.h"
 #include "record/summary.h"
+#include "record/turns.h"
+
+static const struct dpb_monitor_series *series_of(const struct dpb_experiment *experiment,
+                                                  struct dpb_board *board, uint32_t rank)
+{
+    size_t bytes;
+    const uint8_t *journal = dpb_board_journal(board, rank, &bytes);
+    return (const void *)(journal + bytes - dpb_monitor_bytes(&experiment->settings) -
+                          dpb_trace_bytes(&experiment->settings));
+}
 
 /* ---- one series ---------------------------------------------------------------------------- */
 
@@ -145,17 +155,24 @@ static double sum_of(const json_t *list, const char *name)
     return sum;
 }
 
-/* The samples of the workers: of their timed steps if `timed`, else of all. */
+/* The samples of the workers: of their timed steps if `timed`, else of all; of a job in turns,
+ * within its series. */
 static double samples_trained(const struct dpb_experiment *experiment, struct dpb_board *board,
                               bool timed)
 {
-    uint64_t steps = 0;
+    const struct dpb_monitor_series *series = series_of(experiment, board, 0);
+    double steps = 0, seconds;
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
-        const uint64_t n = dpb_journal_records(journal), from = timed ? journal->timed_from : 0;
-        steps += n > from ? n - from : 0;
+        const uint64_t n = dpb_journal_records(journal);
+        uint64_t from = timed ? journal->timed_from : 0;
+        if (series->to_ns > 0)
+            steps +=
+                dpb_turns_steps(journal, NULL, series->from_ns, series->to_ns, &from, &seconds);
+        else
+            steps += n > from ? (double)(n - from) : 0;
     }
-    return (double)steps * (double)experiment->global_batch / experiment->n_workers;
+    return steps * (double)experiment->global_batch / experiment->n_workers;
 }
 
 static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
@@ -185,19 +202,11 @@ static double energy_of_gpus(const struct dpb_experiment *experiment, struct dpb
 
 json_t *dpb_monitor_to_json(const struct dpb_experiment *experiment, struct dpb_board *board)
 {
-    const size_t series_bytes = dpb_monitor_bytes(&experiment->settings);
-    const size_t behind = series_bytes + dpb_trace_bytes(&experiment->settings);
-    json_t *machines = json_array(), *gpus = json_array();
-    if (series_bytes == 0 || !board) {
-        json_decref(machines);
-        json_decref(gpus);
+    if (experiment->settings.run.monitor_ns == 0 || !board)
         return json_null();
-    }
+    json_t *machines = json_array(), *gpus = json_array();
     for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
-        size_t bytes = 0;
-        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
-        const struct dpb_monitor_series *series =
-            (const void *)((const uint8_t *)journal + bytes - behind);
+        const struct dpb_monitor_series *series = series_of(experiment, board, rank);
         if (series->of_machine)
             json_array_append_new(machines,
                                   machine_to_json(series, rank, dpb_board_page(board, rank)));

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/json.h"
-#include "measure/journal.h"
 #include "record/summary.h"
 
 /* How long the job was parked within [from, to), which does not reach before turn `first`. */
@@ -88,10 +87,8 @@ void dpb_turns_unpark(const struct dpb_turns *turns, struct dpb_board *board)
 
 /* ---- the rates of turns -------------------------------------------------------------------- */
 
-/* Steps of a worker, and its time within steps, between two moments. *k: its record there. turns:
- * the steps have parked time in them; NULL: the moments are of the ranks' clock. */
-static double steps_within(const struct dpb_journal *journal, const struct dpb_turns *turns,
-                           int64_t from_ns, int64_t to_ns, uint64_t *k, double *seconds)
+double dpb_turns_steps(const struct dpb_journal *journal, const struct dpb_turns *turns,
+                       int64_t from_ns, int64_t to_ns, uint64_t *k, double *seconds)
 {
     const uint64_t n = dpb_journal_records(journal);
     double steps = 0;
@@ -127,7 +124,7 @@ double dpb_turns_rate(const struct dpb_turns *turns, size_t i, struct dpb_board 
         while (k > 0 &&
                journal->records[k - 1].begin_ns + journal->records[k - 1].step_ns > from_ns)
             k--;
-        const double steps = steps_within(journal, turns, from_ns, to_ns, &k, &seconds);
+        const double steps = dpb_turns_steps(journal, turns, from_ns, to_ns, &k, &seconds);
         sum += k < n ? steps / seconds : NAN;
         n_workers++;
     }
@@ -151,9 +148,9 @@ void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
         double rate = 0, steps = 0, longest_s = 0;
         for (uint32_t w = 0; w < n_workers; w++) {
             double seconds;
-            const double done = steps_within(dpb_board_journal(board, w, NULL), NULL,
-                                             turn->go_ns - parked_ns + DPB_TURNS_REST_NS,
-                                             turn->to_ns - parked_ns, &k[w], &seconds);
+            const double done = dpb_turns_steps(dpb_board_journal(board, w, NULL), NULL,
+                                                turn->go_ns - parked_ns + DPB_TURNS_REST_NS,
+                                                turn->to_ns - parked_ns, &k[w], &seconds);
             if (seconds > 0 || !dpb_board_lost(board, w))
                 rate += samples * done / seconds; /* NaN: it made no step there */
             steps += done / n_workers;

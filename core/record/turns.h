@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "launch/job.h"
+#include "measure/journal.h"
 #include "plan/plan.h"
 
 #define DPB_TURNS_REST_NS INT64_C(20000000)
@@ -19,6 +20,11 @@
 /* Samples/s of turn i of a job that is parked after a later turn; NaN: the step that the turn's end
  * cut goes on. The report has the same rate. */
 double dpb_turns_rate(const struct dpb_turns *turns, size_t i, struct dpb_board *board);
+/* Steps of a worker, and its time within steps, between two moments. *k: its first record that may
+ * reach into that time; then its last one. turns: the steps have parked time in them; NULL: the
+ * moments are of the ranks' clock. */
+double dpb_turns_steps(const struct dpb_journal *journal, const struct dpb_turns *turns,
+                       int64_t from_ns, int64_t to_ns, uint64_t *k, double *seconds);
 /* All processes have ended: moves the journals of the board to that clock, once. The parts of a
  * step shrink with it: over many steps each part loses its share. The load is that of the turns.
  * Without orders it does nothing. */

@@ -86,6 +86,7 @@ struct dpb_board_kept {
 struct dpb_board_turns {
     int64_t parked_ns; /* for so long no rank ran, over the pauses that have ended */
     uint32_t end;      /* the job has had its turns: rank 0 proposes the stop */
+    bool orders;       /* the job has turns; set before the ranks start */
 };
 
 struct dpb_board;

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -45,16 +46,45 @@ def request(settings, **more):
     return text
 
 
+class Counter:
+    """An energy counter of processors, for programs that start with `words`."""
+
+    def __init__(self):
+        self.joules = 0
+        self.zone = "class/powercap/intel-rapl:0"
+        os.makedirs(self.zone)
+        write(f"{self.zone}/name", "package-0\n")
+        write(f"{self.zone}/max_energy_range_uj", "1000000000000\n")
+        self.set(0)
+        own = [] if os.geteuid() == 0 else ["-r"]
+        self.words = ["unshare", "-m", *own, "sh", "-c", 'mount --bind "$0" /sys/class && exec "$@"',
+                      os.path.abspath("class")]
+
+    def works(self):
+        return subprocess.run([*self.words, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    def set(self, joules):
+        self.joules = joules
+        write("energy", f"{round(joules * 1e6)}\n")
+        os.rename("energy", f"{self.zone}/energy_uj")
+
+    def run(self, ended):
+        """1 W until the event."""
+        began = time.monotonic()
+        while not ended.wait(0.002):
+            self.set(time.monotonic() - began)
+
+
 class Job:
     """A cell with orders; as a context, none of it is left."""
 
-    def __init__(self, **settings):
+    def __init__(self, words=(), **settings):
         self.orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders.settimeout(60)
         settings = {name.replace("__", "."): value for name, value in settings.items()}
         with theirs, request(settings, orders=theirs.fileno()) as stdin:
-            self.process = subprocess.Popen([f"{BUILD}/dpbench", "-c", "-", "--json"], stdin=stdin, text=True,
-                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            self.process = subprocess.Popen([*words, f"{BUILD}/dpbench", "-c", "-", "--json"], stdin=stdin,
+                                            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                             pass_fds=[theirs.fileno()])
 
     def __enter__(self):
@@ -184,6 +214,69 @@ class Turns(unittest.TestCase):
         self.assertIn("cannot run in turns: run.delay", err)
 
 
+class Energy(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        own_directory(cls)
+        cls.counter = Counter()
+        if not cls.counter.works():
+            raise unittest.SkipTest("no mount namespace")
+
+    def test_joules_of_own_turns(self):
+        settings = {"words": self.counter.words, "comm__name": "shm", "run__warmup_steps": "50"}
+        with Job(run__monitor="60", **settings) as one, Job(run__monitor="0.2", **settings) as other:
+            n_steps = [-job.order()[1] for job in (one, other)]
+            seconds = [0, 0]
+            for block, joules in enumerate(((3, 5), (2, 7))):
+                for i, job in enumerate((one, other)):
+                    began = time.monotonic()
+                    self.assertEqual(job.order(f"go {block}")[0], "went")
+                    self.counter.set(self.counter.joules + joules[i])
+                    for _ in range(3 if job is other else 1):
+                        time.sleep(0.2)
+                    steps = job.order("park")[1]
+                    seconds[i] += time.monotonic() - began
+                    n_steps[i] += steps if block == 1 else 0
+                self.counter.set(self.counter.joules + 100)  # of neither
+            for job in (one, other):
+                job.orders.send(b"end")
+            documents = [job.end()[0] for job in (one, other)]
+        for i, (document, joules) in enumerate(zip(documents, (5, 12))):
+            (machine,), energy = document["monitor"]["machines"], document["monitor"]["joules_per_sample"]
+            self.assertAlmostEqual(machine["package_j"], joules, delta=1e-6)
+            self.assertAlmostEqual(joules / energy["packages"] / 8, n_steps[i], delta=2)
+            self.assertLess(machine["seconds"][-1], seconds[i])
+            self.assertGreater(machine["seconds"][-1], sum(document["turns"]["seconds"]))
+            self.assertGreater(machine["monitor_cpu_s"], 0)
+            of_intervals = [watts * (end - begin) for watts, begin, end in
+                            zip(machine["package_w"], [0, *machine["seconds"]], machine["seconds"])]
+            self.assertAlmostEqual(sum(of_intervals), joules, delta=1e-6)
+        one, other = [len(document["monitor"]["machines"][0]["seconds"]) for document in documents]
+        self.assertEqual(one, 2)  # as many as turns: their ends
+        self.assertGreater(other, 2)
+
+    def test_a_sweep_shares_the_energy(self):
+        write("base.ini", tiny(1, 1).replace("steps = 1\n", "seconds = 1\nworkers = 2\nmonitor = 0.5\n", 1) +
+              "[sweep]\ncomm.name = shm, replicated\nturns = 60 ms\n")
+        ended = threading.Event()
+        thread = threading.Thread(target=self.counter.run, args=[ended])
+        thread.start()
+        try:
+            sweep = subprocess.run([*self.counter.words, f"{BUILD}/dpbench", "-c", "base.ini", "--output",
+                                    "turns.json"], capture_output=True, text=True, check=False)
+        finally:
+            ended.set()
+            thread.join()
+        self.assertEqual(sweep.returncode, 0, sweep.stderr)
+        document = load("turns.json")
+        self.assertTrue(all(row["turns"] for row in document["rows"]), sweep.stderr)
+        machines = [run["monitor"]["machines"][0] for run in document["runs"]]
+        self.assertLess(sum(machine["package_j"] for machine in machines), self.counter.joules)
+        for machine in machines:  # at 1 W; the whole is about twice as much
+            self.assertAlmostEqual(machine["package_j"], machine["seconds"][-1],
+                                   delta=0.35 * machine["seconds"][-1])
+
+
 class Sweeps(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -263,10 +356,10 @@ class Sweeps(unittest.TestCase):
         self.assertIn("killed by signal 9", document["runs"][0]["error"])
 
     def test_repeats_instead(self):
-        ended = dpbench("-c", "base.ini", "run.monitor=0.1", "run.seconds=0.1", "sweep.repeats=1", "--output",
+        ended = dpbench("-c", "base.ini", "run.delay=constant(1ms)", "run.seconds=0.1", "sweep.repeats=1", "--output",
                         "repeats.json")
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn("sweep.turns: this job cannot run in turns: run.monitor", ended.stderr)
+        self.assertIn("sweep.turns: this job cannot run in turns: run.delay", ended.stderr)
         self.assertEqual([row["turns"] for row in load("repeats.json")["rows"]], [None, None])
 
 

@@ -175,6 +175,51 @@ TEST(long_intervals_lose_no_energy)
     assert_true(fabs(usage.package_j - 128000) < 1e-3);
 }
 
+/* Two turns of 2 and 1 units of time, 7 units of others between them, in which the energy wraps. */
+TEST(turns_alone_count)
+{
+    static const struct {
+        unsigned t, joules;
+        bool begins;
+        int64_t ranks_ns;
+    } calls[] = {{1, 8, true, 100}, {3, 9, false, 300}, {10, 4, true, 300}, {11, 7, false, 400}};
+    static const struct {
+        int64_t at_ns;
+        unsigned t, joules;
+    } expected[] = {{0, 0, 0}, {200, 2, 1}, {300, 3, 4}};
+    struct dpb_monitor_series *series =
+        calloc(1, sizeof *series + DPB_MONITOR_SAMPLES * sizeof series->samples[0]);
+    const int64_t tick_ns = dpb_proc_tick_ns();
+    series->interval_ns = INT64_C(50000000000);
+    write_below(root, "sys/class/powercap/intel-rapl:0/name", "package-0\n");
+    write_below(root, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "10000000\n");
+    set_energy(2, 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        make_machine(calls[i].t);
+        set_energy(0, calls[i].joules * 1000000ull);
+        const int64_t due_ns =
+            dpb_monitor_turn(root, series, pids, N_PIDS, calls[i].begins, calls[i].ranks_ns);
+        assert_int_equal(due_ns, INT64_C(20000000000)); /* lest a counter wraps twice */
+    }
+    assert_int_equal(series->n, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct dpb_usage *first = &series->samples[0].machine,
+                               *usage = &series->samples[i].machine;
+        const unsigned t = expected[i].t;
+        assert_int_equal(series->samples[i].at_ns, expected[i].at_ns);
+        assert_int_equal(usage->own_ns - first->own_ns, 13 * t * tick_ns);
+        assert_int_equal(usage->busy_ns - first->busy_ns, 35 * t * tick_ns);
+        assert_int_equal(usage->received_bytes - first->received_bytes, 100 * t);
+        assert_int_equal(usage->sent_bytes - first->sent_bytes, 30 * t);
+        assert_int_equal(usage->loopback_bytes - first->loopback_bytes, 70 * t);
+        assert_int_equal(usage->read_bytes - first->read_bytes, 2 * 512 * t);
+        assert_int_equal(usage->written_bytes - first->written_bytes, 4 * 512 * t);
+        assert_true(fabs(usage->package_j - expected[i].joules) < 1e-9);
+    }
+    assert_int_equal(series->samples[2].machine.memory_bytes, 411 * 1024); /* as it is */
+    free(series);
+}
+
 TEST(full_series_keep_every_second)
 {
     enum { CAPACITY = 4, ADDED = 11 };
