@@ -29,7 +29,7 @@ void dpb_turns_needs_release(struct dpb_turns_needs *needs);
 
 struct dpb_turns_group {
     const struct dpb_cells *cells[2]; /* of the first job, and of the others */
-    struct dpb_sweep_job *jobs; /* with capacity for one more than are asked for */
+    struct dpb_sweep_job *jobs;       /* with capacity for one more than are asked for */
     size_t n;
     double budget_s;            /* in which blocks begin; INFINITY: until all have ended */
     struct dpb_deadline before; /* no block begins later */
