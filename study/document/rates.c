@@ -117,7 +117,7 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
                        const json_t *b, const struct dpb_looks *looks, double margin,
                        struct dpb_comparison *comparison)
 {
-    /* Blocks of two setups in one document are not the same; those of two documents are a gate's. */
+    /* Two setups of one document share no block; the two documents of a gate do. */
     const bool apart = strcmp(dpb_json_text(a, "cell.setup", ""),
                               dpb_json_text(b, "cell.setup", "")) != 0,
                pairs = document_a != document_b;

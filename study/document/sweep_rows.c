@@ -312,8 +312,8 @@ static json_t *emulated_of(const json_t *run)
     return emulated ? emulated : json_null();
 }
 
-/* The rates of all turns, by block, the repeats of these, and the looks at them where one run has all; null: the cell had
- * none. */
+/* The rates of all turns, by block, the repeats of these, and the looks at them where one run has
+ * all; null: the cell had none. */
 static json_t *turns_to_json(const struct cell_runs *runs)
 {
     json_t *blocks = json_array(), *rates = json_array(), *repeats = json_array();
