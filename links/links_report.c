@@ -286,7 +286,6 @@ DPB_PRINTF(4, 5)
 static void add_column(struct table *table, const json_t *points, FILE *out, const char *format,
                        ...)
 {
-    va_list list;
     if (json_array_size(points) == 0)
         return;
     if (table->n == COLUMNS) {
@@ -295,9 +294,7 @@ static void add_column(struct table *table, const json_t *points, FILE *out, con
     }
     struct column *column = &table->columns[table->n++];
     column->points = points;
-    va_start(list, format);
-    vsnprintf(column->title, sizeof column->title, format, list);
-    va_end(list);
+    DPB_PRINT_ARGUMENTS(column->title, sizeof column->title, format);
 }
 
 static void flush(struct table *table, FILE *out)

@@ -2,7 +2,6 @@
 #include "base/config.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "base/each.h"
 #include "base/lines.h"
 #include "base/log.h"
+#include "base/text.h"
 
 enum {
     LINE_BYTES = 8192, /* of a file, without its comment: a path and its key */
@@ -80,10 +80,7 @@ dpb_status dpb_config_fail(const struct dpb_config *config, dpb_status status, c
                            const char *key, const char *format, ...)
 {
     char message[MESSAGE_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(message, sizeof message, format);
     return dpb_fail(status, "%s: %s", dpb_config_origin(config, section, key), message);
 }
 
@@ -201,10 +198,7 @@ struct reader {
 DPB_PRINTF(2, 3) static void refuse(struct reader *reader, const char *format, ...)
 {
     char reason[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(reason, sizeof reason, format);
     reader->lines.status =
         dpb_fail(DPB_USAGE, "%s:%d: %s", reader->lines.path, reader->lines.number, reason);
 }

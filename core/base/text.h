@@ -5,8 +5,10 @@
 #ifndef DPB_CORE_BASE_TEXT_H
 #define DPB_CORE_BASE_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "dpbench/host.h"
 
@@ -23,6 +25,15 @@ DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ..
  * fit is cut. */
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
+
+/* Prints the arguments behind `format`, of the function that uses this, into `size` bytes. */
+#define DPB_PRINT_ARGUMENTS(text, size, format)                                                    \
+    do {                                                                                           \
+        va_list arguments_;                                                                        \
+        va_start(arguments_, format);                                                              \
+        vsnprintf(text, size, format, arguments_);                                                 \
+        va_end(arguments_);                                                                        \
+    } while (0)
 
 /* The last characters of a text that was cut to `size` bytes become "...". No character of UTF-8 is
  * cut in two. */

@@ -34,10 +34,7 @@ bool dpb_expression_is(const char *text)
 DPB_PRINTF(2, 3) static dpb_status refuse(const struct reader *reader, const char *format, ...)
 {
     char why[256];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why, sizeof why, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(why, sizeof why, format);
     return dpb_fail(DPB_USAGE, "%s: '%s': %s", reader->place, reader->text, why);
 }
 

@@ -5,7 +5,6 @@
 #include "launch/store_server.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,10 +189,7 @@ DPB_PRINTF(3, 4)
 static void refuse(const struct request *request, dpb_status status, const char *format, ...)
 {
     char text[TEXT_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, format);
     answer(request->server, request->rank, request->frame->serial, status, text,
            (uint32_t)strlen(text));
 }

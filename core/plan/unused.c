@@ -2,7 +2,6 @@
 #include "plan/unused.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,12 +22,9 @@ bool dpb_turned_off(const struct dpb_setting *setting, const struct dpb_setting 
 dpb_status dpb_unused(const struct dpb_setting *setting, bool turned_off, const char *why, ...)
 {
     char text[1024];
-    va_list arguments;
     if (dpb_world_is_rank())
         return DPB_OK;
-    va_start(arguments, why);
-    vsnprintf(text, sizeof text, why, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, why);
     if (!turned_off)
         return dpb_fail(DPB_USAGE, "%s: %s.%s = %s does nothing%s; leave %s.%s out, or change that",
                         setting->origin, setting->section, setting->key, setting->value, text,

@@ -1,7 +1,6 @@
 /* facts.c - see facts.h. */
 #include "record/facts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,9 +128,6 @@ json_t *dpb_warnings_collect(struct dpb_board *board)
 void dpb_warnings_add(json_t *warnings, const char *code, const char *format, ...)
 {
     char text[1024];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, format);
     count(warnings, code, text, -1);
 }
