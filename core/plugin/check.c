@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "base/text.h"
 
 const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm",
                                                             "codec"};
@@ -62,6 +63,13 @@ static const struct {
     [DPB_PLUGIN_CODEC] = {codec_hooks, sizeof(struct dpb_codec_ops)},
 };
 
+DPB_PRINTF(2, 3)
+static bool refuse(char reason[DPB_REASON_BYTES], const char *format, ...)
+{
+    DPB_PRINT_ARGUMENTS(reason, DPB_REASON_BYTES, format);
+    return false;
+}
+
 static bool is_set(const void *ops, size_t offset)
 {
     void (*hook)(void);
@@ -86,25 +94,23 @@ static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
 {
     const char *rebuild = "rebuild the plugin with this dpbench's headers";
     if (plugin->magic != DPB_PLUGIN_MAGIC)
-        snprintf(reason, DPB_REASON_BYTES, "magic is 0x%llx, not 0x%llx: this is no dpbench plugin",
-                 (unsigned long long)plugin->magic, (unsigned long long)DPB_PLUGIN_MAGIC);
-    else if (plugin->struct_size != sizeof *plugin)
-        snprintf(reason, DPB_REASON_BYTES, "struct_size is %u, here it is %zu: %s",
-                 plugin->struct_size, sizeof *plugin, rebuild);
-    else if (plugin->abi != DPB_ABI)
-        snprintf(reason, DPB_REASON_BYTES, "abi is %u, here it is %u: %s", plugin->abi,
-                 (unsigned)DPB_ABI, rebuild);
-    else if (plugin->kind != (uint32_t)kind)
-        snprintf(reason, DPB_REASON_BYTES,
-                 "kind is %u (%s), by its file name it should be %u (%s): name it %s_NAME.so",
-                 plugin->kind, kind_text(plugin->kind), (unsigned)kind, kind_text(kind),
-                 kind_text(plugin->kind));
-    else if (plugin->ops_size != kinds[kind].ops_size)
-        snprintf(reason, DPB_REASON_BYTES, "ops_size is %u, here it is %zu: %s", plugin->ops_size,
-                 kinds[kind].ops_size, rebuild);
-    else
-        return true;
-    return false;
+        return refuse(reason, "magic is 0x%llx, not 0x%llx: this is no dpbench plugin",
+                      (unsigned long long)plugin->magic, (unsigned long long)DPB_PLUGIN_MAGIC);
+    if (plugin->struct_size != sizeof *plugin)
+        return refuse(reason, "struct_size is %u, here it is %zu: %s", plugin->struct_size,
+                      sizeof *plugin, rebuild);
+    if (plugin->abi != DPB_ABI)
+        return refuse(reason, "abi is %u, here it is %u: %s", plugin->abi, (unsigned)DPB_ABI,
+                      rebuild);
+    if (plugin->kind != (uint32_t)kind)
+        return refuse(reason,
+                      "kind is %u (%s), by its file name it should be %u (%s): name it %s_NAME.so",
+                      plugin->kind, kind_text(plugin->kind), (unsigned)kind, kind_text(kind),
+                      kind_text(plugin->kind));
+    if (plugin->ops_size != kinds[kind].ops_size)
+        return refuse(reason, "ops_size is %u, here it is %zu: %s", plugin->ops_size,
+                      kinds[kind].ops_size, rebuild);
+    return true;
 }
 
 /* Without its rows the struct stays zeros: the codec would run without error feedback. */
@@ -121,29 +127,23 @@ static bool has_codec_options(const struct dpb_plugin *plugin)
 /* Rows that would be parsed into other memory than the options struct, or by no rule. */
 static bool check_options(const struct dpb_plugin *plugin, char *reason)
 {
-    if (plugin->kind == DPB_PLUGIN_CODEC && !has_codec_options(plugin)) {
-        snprintf(reason, DPB_REASON_BYTES,
-                 "options of '%s' do not begin with struct dpb_codec_options, or their table with "
-                 "DPB_CODEC_OPTION_ROWS",
-                 plugin->name);
-        return false;
-    }
+    if (plugin->kind == DPB_PLUGIN_CODEC && !has_codec_options(plugin))
+        return refuse(reason,
+                      "options of '%s' do not begin with struct dpb_codec_options, or their table "
+                      "with DPB_CODEC_OPTION_ROWS",
+                      plugin->name);
     for (const struct dpb_option *row = plugin->options; row && row->name; row++) {
         size_t bytes = dpb_option_bytes(row->type);
         if (bytes == 0)
-            snprintf(reason, DPB_REASON_BYTES, "option '%s' of '%s' has type %u, which is none",
-                     row->name, plugin->name, (unsigned)row->type);
-        else if (bytes > plugin->options_size || row->offset > plugin->options_size - bytes)
-            snprintf(reason, DPB_REASON_BYTES,
-                     "option '%s' of '%s' lies at bytes %zu to %zu of options_size = %zu bytes",
-                     row->name, plugin->name, row->offset, row->offset + bytes,
-                     plugin->options_size);
-        else if (row->type == DPB_OPT_CHOICE && !row->choices)
-            snprintf(reason, DPB_REASON_BYTES, "option '%s' of '%s' has no choices (NULL)",
-                     row->name, plugin->name);
-        else
-            continue;
-        return false;
+            return refuse(reason, "option '%s' of '%s' has type %u, which is none", row->name,
+                          plugin->name, (unsigned)row->type);
+        if (bytes > plugin->options_size || row->offset > plugin->options_size - bytes)
+            return refuse(
+                reason, "option '%s' of '%s' lies at bytes %zu to %zu of options_size = %zu bytes",
+                row->name, plugin->name, row->offset, row->offset + bytes, plugin->options_size);
+        if (row->type == DPB_OPT_CHOICE && !row->choices)
+            return refuse(reason, "option '%s' of '%s' has no choices (NULL)", row->name,
+                          plugin->name);
     }
     return true;
 }
@@ -151,13 +151,10 @@ static bool check_options(const struct dpb_plugin *plugin, char *reason)
 static bool has_hooks(const struct dpb_plugin *plugin, const struct hook *hooks, const char *why,
                       char *reason)
 {
-    for (const struct hook *hook = hooks; hook->name; hook++) {
-        if (is_set(plugin->ops, hook->offset))
-            continue;
-        snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), %s", hook->name,
-                 plugin->name, why);
-        return false;
-    }
+    for (const struct hook *hook = hooks; hook->name; hook++)
+        if (!is_set(plugin->ops, hook->offset))
+            return refuse(reason, "hook %s of '%s' is missing (NULL), %s", hook->name, plugin->name,
+                          why);
     return true;
 }
 
@@ -198,19 +195,13 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
     } pairs[] = {{DPB_COMM_ALONE, DPB_COMM_SERVERS, "DPB_COMM_ALONE and DPB_COMM_SERVERS"},
                  {DPB_COMM_ALONE, DPB_COMM_LAUNCHER, "DPB_COMM_ALONE and DPB_COMM_LAUNCHER"}};
     const uint64_t unknown = plugin->capabilities & ~known[kind];
-    if (unknown != 0) {
-        snprintf(reason, DPB_REASON_BYTES,
-                 "capabilities of '%s' have the bits 0x%llx, which a %s does not have",
-                 plugin->name, (unsigned long long)unknown, dpb_plugin_kind_name[kind]);
-        return false;
-    }
-    for (size_t i = 0; kind == DPB_PLUGIN_COMM && i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (!(plugin->capabilities & pairs[i].a) || !(plugin->capabilities & pairs[i].b))
-            continue;
-        snprintf(reason, DPB_REASON_BYTES, "capabilities of '%s' have %s, which exclude each other",
-                 plugin->name, pairs[i].names);
-        return false;
-    }
+    if (unknown != 0)
+        return refuse(reason, "capabilities of '%s' have the bits 0x%llx, which a %s does not have",
+                      plugin->name, (unsigned long long)unknown, dpb_plugin_kind_name[kind]);
+    for (size_t i = 0; kind == DPB_PLUGIN_COMM && i < sizeof pairs / sizeof pairs[0]; i++)
+        if ((plugin->capabilities & pairs[i].a) && (plugin->capabilities & pairs[i].b))
+            return refuse(reason, "capabilities of '%s' have %s, which exclude each other",
+                          plugin->name, pairs[i].names);
     return true;
 }
 
@@ -218,29 +209,21 @@ bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
                             char reason[DPB_REASON_BYTES])
 {
     const dpb_plugin_kind kind = (dpb_plugin_kind)plugin->kind;
-    for (const struct hook *hook = kinds[kind].hooks; hook->name; hook++) {
-        if (!is_set(ops, hook->offset)) {
-            snprintf(reason, DPB_REASON_BYTES,
-                     "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
-                     plugin->name, dpb_plugin_kind_name[kind]);
-            return false;
-        }
-    }
+    for (const struct hook *hook = kinds[kind].hooks; hook->name; hook++)
+        if (!is_set(ops, hook->offset))
+            return refuse(reason, "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
+                          plugin->name, dpb_plugin_kind_name[kind]);
     if (kind == DPB_PLUGIN_COMM && (plugin->capabilities & DPB_COMM_SERVERS) != 0 &&
-        !is_set(ops, offsetof(struct dpb_comm_ops, serve))) {
-        snprintf(reason, DPB_REASON_BYTES,
-                 "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
-                 plugin->name);
-        return false;
-    }
+        !is_set(ops, offsetof(struct dpb_comm_ops, serve)))
+        return refuse(
+            reason, "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
+            plugin->name);
     const struct dpb_codec_ops *codec = kind == DPB_PLUGIN_CODEC ? ops : NULL;
-    if (codec && (!codec->finish != !codec->state || (codec->finish && !codec->bytes))) {
-        snprintf(reason, DPB_REASON_BYTES,
-                 "hooks state, bytes and finish of '%s': a codec of two rounds sets all of them, "
-                 "another at most bytes",
-                 plugin->name);
-        return false;
-    }
+    if (codec && (!codec->finish != !codec->state || (codec->finish && !codec->bytes)))
+        return refuse(reason,
+                      "hooks state, bytes and finish of '%s': a codec of two rounds sets all of "
+                      "them, another at most bytes",
+                      plugin->name);
     return true;
 }
 
@@ -248,20 +231,14 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
 {
     if (!check_prefix(plugin, kind, reason))
         return false;
-    if (!dpb_plugin_name_valid(plugin->name)) {
-        snprintf(reason, DPB_REASON_BYTES, "name is '%s', it should match [a-z0-9_]+",
-                 plugin->name ? plugin->name : "(NULL)");
-        return false;
-    }
-    if (!plugin->version || !plugin->summary) {
-        snprintf(reason, DPB_REASON_BYTES, "%s of '%s' is NULL: set it",
-                 !plugin->version ? "version" : "summary", plugin->name);
-        return false;
-    }
-    if (!plugin->ops) {
-        snprintf(reason, DPB_REASON_BYTES, "ops of '%s' is NULL: set it", plugin->name);
-        return false;
-    }
+    if (!dpb_plugin_name_valid(plugin->name))
+        return refuse(reason, "name is '%s', it should match [a-z0-9_]+",
+                      plugin->name ? plugin->name : "(NULL)");
+    if (!plugin->version || !plugin->summary)
+        return refuse(reason, "%s of '%s' is NULL: set it",
+                      !plugin->version ? "version" : "summary", plugin->name);
+    if (!plugin->ops)
+        return refuse(reason, "ops of '%s' is NULL: set it", plugin->name);
     return dpb_plugin_check_hooks(plugin, plugin->ops, reason) &&
            check_capabilities(plugin, kind, reason) && check_device(plugin, kind, reason) &&
            check_options(plugin, reason);
@@ -274,12 +251,10 @@ bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
     for (const struct dpb_plugin *plugin = first; plugin; plugin = plugin->next) {
         if (!check_one(plugin, kind, reason))
             return false;
-        if (++n > DPB_PLUGIN_CHAIN) {
-            snprintf(reason, DPB_REASON_BYTES,
-                     "`next` leads through more than %d plugins: does it form a circle?",
-                     DPB_PLUGIN_CHAIN);
-            return false;
-        }
+        if (++n > DPB_PLUGIN_CHAIN)
+            return refuse(reason,
+                          "`next` leads through more than %d plugins: does it form a circle?",
+                          DPB_PLUGIN_CHAIN);
     }
     return true;
 }

@@ -74,14 +74,6 @@ static dpb_status entry_fail(dpb_status status, const char *format, ...)
     return status;
 }
 
-static void refuse(struct object *object, const char *reason)
-{
-    object->first = NULL;
-    object->status = DPB_UNSUPPORTED;
-    free(object->reason);
-    object->reason = strdup(reason);
-}
-
 static const char *reason_of(const struct object *object)
 {
     return object->reason ? object->reason : "out of memory";
@@ -92,10 +84,7 @@ DPB_PRINTF(2, 3)
 static const char *keep_reason(struct object *object, const char *format, ...)
 {
     char text[DPB_REASON_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, format);
     if (!object->reason)
         object->reason = strdup(text);
     return reason_of(object);
@@ -111,46 +100,46 @@ void dpb_plugins_detach(void)
     detaches = true;
 }
 
-static void load_object(struct object *object, const struct dpb_host *host)
+/* Loads the object. Returns the reason against it, which may be in `text`, or NULL. */
+static const char *enter(struct object *object, const struct dpb_host *host,
+                         char text[DPB_REASON_BYTES])
 {
-    char against[DPB_REASON_BYTES];
-    if (!dpb_trial_look(object->path, against, sizeof against) ||
-        (tries && !is_own_file(object->path) && !dpb_trial_load(object->path, host, against))) {
-        refuse(object, against);
-        return;
-    }
+    if (!dpb_trial_look(object->path, text, DPB_REASON_BYTES) ||
+        (tries && !is_own_file(object->path) && !dpb_trial_load(object->path, host, text)))
+        return text;
     void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
         size_t n = strlen(object->path);
         bool named = dpb_begins_with(why, object->path) && dpb_begins_with(why + n, ": ");
-        refuse(object, named ? why + n + 2 : why); /* messages begin with the path anyway */
-        return;
+        return named ? why + n + 2 : why; /* messages begin with the path anyway */
     }
     if (detaches)
         dpb_detach(object->path);
     const struct dpb_plugin *(*entry)(const struct dpb_host *);
     *(void **)&entry = dlsym(handle, "dpb_plugin_entry");
-    if (!entry) {
-        refuse(object, "it exports no dpb_plugin_entry: this is no dpbench plugin");
-        return;
-    }
+    if (!entry)
+        return "it exports no dpb_plugin_entry: this is no dpbench plugin";
     entry_host = *host;
     entry_host.fail = entry_fail;
     entering = object;
-    const struct dpb_plugin *first = entry(&entry_host);
+    object->first = entry(&entry_host);
     entering = NULL;
-    if (!first) {
-        if (!object->reason)
-            refuse(object, "its entry returned NULL and gave no reason");
+    if (!object->first)
+        return object->reason ? NULL : "its entry returned NULL and gave no reason";
+    return dpb_plugin_check(object->first, object->kind, text) ? NULL : text;
+}
+
+static void load_object(struct object *object, const struct dpb_host *host)
+{
+    char text[DPB_REASON_BYTES];
+    const char *reason = enter(object, host, text);
+    if (!reason)
         return;
-    }
-    char reason[DPB_REASON_BYTES];
-    if (!dpb_plugin_check(first, object->kind, reason)) {
-        refuse(object, reason);
-        return;
-    }
-    object->first = first;
+    object->first = NULL;
+    object->status = DPB_UNSUPPORTED;
+    free(object->reason);
+    object->reason = strdup(reason);
 }
 
 /* The object at `path`, which exists; loaded when it has not been yet. NULL: out of memory. */
