@@ -12,19 +12,14 @@
 static bool append_weights(struct dpb_graph_builder *builder, uint32_t n_dims, const uint32_t *dims,
                            bool bias)
 {
-    struct dpb_graph *graph = builder->graph;
-    struct dpb_tensor *weight = dpb_graph_append_tensor(builder, "weight", n_dims, dims);
+    struct dpb_node *node = &builder->nodes[builder->graph->n_nodes - 1];
+    struct dpb_tensor *weight =
+        dpb_graph_append_tensor(builder, &node->weight, "weight", n_dims, dims);
     if (!weight)
         return false;
     weight->decays = true;
     weight->init_stddev = NAN;
-    builder->nodes[graph->n_nodes - 1].weight = graph->n_tensors - 1;
-    if (bias) {
-        if (!dpb_graph_append_tensor(builder, "bias", 1, dims))
-            return false;
-        builder->nodes[graph->n_nodes - 1].bias = graph->n_tensors - 1;
-    }
-    return true;
+    return !bias || dpb_graph_append_tensor(builder, &node->bias, "bias", 1, dims);
 }
 
 /* ------------------------------------------------------------------------------------- windows */
@@ -61,35 +56,29 @@ static bool set_window(struct dpb_graph_builder *builder, struct dpb_shape in,
     struct dpb_node *node = &builder->nodes[builder->graph->n_nodes - 1];
     uint32_t stride = args->stride ? args->stride : 1;
     uint32_t kernel_h = args->kernel_h, kernel_w = args->kernel_w ? args->kernel_w : kernel_h;
-    if (kernel_h == 0) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name, "a kernel has at least 1 pixel");
-        return false;
-    }
-    if (args->padding != DPB_PAD_EXPLICIT && (args->before || args->after)) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "padding (%u,%u) counts with DPB_PAD_EXPLICIT only", args->before,
-                                 args->after);
-        return false;
-    }
-    /* A window of nothing but padding would have no maximum and no mean. */
-    uint32_t smaller = kernel_h < kernel_w ? kernel_h : kernel_w;
-    if (args->padding == DPB_PAD_EXPLICIT && (args->before >= smaller || args->after >= smaller)) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "padding (%u,%u) has to be smaller than the %ux%u kernel",
-                                 args->before, args->after, kernel_h, kernel_w);
-        return false;
-    }
     struct axis h = {.in = in.h, .kernel = kernel_h, .stride = stride};
     struct axis w = {.in = in.w, .kernel = kernel_w, .stride = stride};
     h.before = w.before = args->before;
     h.after = w.after = args->after;
-    if (!infer_axis(&h, args->padding) || !infer_axis(&w, args->padding)) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "a %ux%u window does not fit into %ux%u pixels and their padding; "
-                                 "the model needs a larger image",
-                                 kernel_h, kernel_w, in.h, in.w);
+    /* A window of nothing but padding would have no maximum and no mean. */
+    const uint32_t smaller = kernel_h < kernel_w ? kernel_h : kernel_w;
+    const bool pads = args->padding == DPB_PAD_EXPLICIT;
+    if (kernel_h == 0)
+        dpb_graph_refuse(builder, node->name, "a kernel has at least 1 pixel");
+    else if (!pads && (args->before || args->after))
+        dpb_graph_refuse(builder, node->name, "padding (%u,%u) counts with DPB_PAD_EXPLICIT only",
+                         args->before, args->after);
+    else if (pads && (args->before >= smaller || args->after >= smaller))
+        dpb_graph_refuse(builder, node->name,
+                         "padding (%u,%u) has to be smaller than the %ux%u kernel", args->before,
+                         args->after, kernel_h, kernel_w);
+    else if (!infer_axis(&h, args->padding) || !infer_axis(&w, args->padding))
+        dpb_graph_refuse(builder, node->name,
+                         "a %ux%u window does not fit into %ux%u pixels and their padding; the "
+                         "model needs a larger image",
+                         kernel_h, kernel_w, in.h, in.w);
+    if (builder->status != DPB_OK)
         return false;
-    }
     node->window = (struct dpb_window){.kernel_h = kernel_h,
                                        .kernel_w = kernel_w,
                                        .stride_h = stride,
@@ -106,8 +95,8 @@ static bool set_window(struct dpb_graph_builder *builder, struct dpb_shape in,
 void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape input)
 {
     if (input.c == 0 || input.c > DPB_MAX_CHANNELS) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, NULL, "samples have 1 to %d channels, not %u",
-                                 DPB_MAX_CHANNELS, input.c);
+        dpb_graph_refuse(builder, NULL, "samples have 1 to %d channels, not %u", DPB_MAX_CHANNELS,
+                         input.c);
         return;
     }
     if (dpb_graph_append_node(builder, DPB_OP_INPUT, "input", NULL, 0))
@@ -131,8 +120,8 @@ static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, ui
         return DPB_NONE;
     node->groups = args->groups ? args->groups : 1;
     if (in.c % node->groups != 0 || args->channels % node->groups != 0)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
+        return dpb_graph_refuse(
+            builder, name,
             "%u groups have to divide both its %u input channels and its %u output channels",
             node->groups, in.c, args->channels);
     uint32_t dims[4] = {args->channels, in.c / node->groups, node->window.kernel_h,
@@ -152,21 +141,19 @@ static uint32_t add_batch_norm(struct dpb_graph_builder *builder, const char *na
     node->epsilon = args->epsilon == 0.0 ? 1e-5 : args->epsilon;
     node->keep_average = args->keep_average == 0.0 ? 0.9 : args->keep_average;
     if (!(node->epsilon > 0.0) || !(node->keep_average > 0.0 && node->keep_average < 1.0))
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
-            "epsilon %g has to be positive and keep_average %g within 0 and 1", node->epsilon,
-            node->keep_average);
+        return dpb_graph_refuse(builder, name,
+                                "epsilon %g has to be positive and keep_average %g within 0 and 1",
+                                node->epsilon, node->keep_average);
     struct dpb_shape in = builder->nodes[input].shape;
     if (!args->no_gamma) {
-        struct dpb_tensor *gamma = dpb_graph_append_tensor(builder, "weight", 1, &in.c);
+        struct dpb_tensor *gamma =
+            dpb_graph_append_tensor(builder, &node->weight, "weight", 1, &in.c);
         if (!gamma)
             return DPB_NONE;
         gamma->init_value = 1.0;
-        node->weight = builder->graph->n_tensors - 1;
     }
-    if (!dpb_graph_append_tensor(builder, "bias", 1, &in.c))
+    if (!dpb_graph_append_tensor(builder, &node->bias, "bias", 1, &in.c))
         return DPB_NONE;
-    node->bias = builder->graph->n_tensors - 1;
     uint32_t index = dpb_graph_end_node(builder, in.c, in.h, in.w);
     node->mean = dpb_graph_append_state(builder, "running_mean", 0.0);
     node->variance = dpb_graph_append_state(builder, "running_var", 1.0);
@@ -240,10 +227,9 @@ static uint32_t add_add(struct dpb_graph_builder *builder, const char *name, uin
     const struct dpb_node *first = &builder->nodes[a], *second = &builder->nodes[b];
     struct dpb_shape in = first->shape, other = second->shape;
     if (in.c != other.c || in.h != other.h || in.w != other.w)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
-            "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be equal", first->name,
-            in.c, in.h, in.w, second->name, other.c, other.h, other.w);
+        return dpb_graph_refuse(
+            builder, name, "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be equal",
+            first->name, in.c, in.h, in.w, second->name, other.c, other.h, other.w);
     return dpb_graph_end_node(builder, in.c, in.h, in.w);
 }
 
@@ -251,8 +237,8 @@ static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
                            const uint32_t *inputs, uint32_t n_inputs)
 {
     if (builder->status == DPB_OK && (n_inputs < 2 || n_inputs > DPB_MAX_INPUTS))
-        dpb_graph_builder_refuse(builder, DPB_USAGE, name, "joins %u nodes; 2 to %d are possible",
-                                 n_inputs, DPB_MAX_INPUTS);
+        dpb_graph_refuse(builder, name, "joins %u nodes; 2 to %d are possible", n_inputs,
+                         DPB_MAX_INPUTS);
     if (!dpb_graph_append_node(builder, DPB_OP_CONCAT, name, inputs, n_inputs))
         return DPB_NONE;
     const struct dpb_node *first = &builder->nodes[inputs[0]];
@@ -260,8 +246,8 @@ static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
     for (uint32_t i = 0; i < n_inputs; i++) {
         const struct dpb_node *node = &builder->nodes[inputs[i]];
         if (node->shape.h != first->shape.h || node->shape.w != first->shape.w)
-            return dpb_graph_builder_refuse(
-                builder, DPB_USAGE, name,
+            return dpb_graph_refuse(
+                builder, name,
                 "joins '%s' of %ux%u pixels and '%s' of %ux%u: height and width have to be equal",
                 first->name, first->shape.h, first->shape.w, node->name, node->shape.h,
                 node->shape.w);
@@ -278,8 +264,7 @@ static uint32_t add_dropout(struct dpb_graph_builder *builder, const char *name,
     if (!node)
         return DPB_NONE;
     if (!(rate >= 0.0 && rate < 1.0))
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, name, "rate %g is not within [0, 1)",
-                                        rate);
+        return dpb_graph_refuse(builder, name, "rate %g is not within [0, 1)", rate);
     node->rate = rate;
     return dpb_graph_keep_shape(builder, input);
 }
@@ -291,10 +276,9 @@ static uint32_t add_lrn(struct dpb_graph_builder *builder, const char *name, uin
     if (!node)
         return DPB_NONE;
     if (!(args->k > 0.0 && args->alpha >= 0.0 && isfinite(args->beta)))
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
-            "k %g has to be positive, alpha %g not negative, beta %g finite", args->k, args->alpha,
-            args->beta);
+        return dpb_graph_refuse(builder, name,
+                                "k %g has to be positive, alpha %g not negative, beta %g finite",
+                                args->k, args->alpha, args->beta);
     node->lrn_radius = args->radius;
     node->lrn_k = args->k;
     node->lrn_alpha = args->alpha;
@@ -310,9 +294,8 @@ static uint32_t add_shortcut(struct dpb_graph_builder *builder, const char *name
         return DPB_NONE;
     struct dpb_shape in = builder->nodes[input].shape;
     if (channels < in.c)
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                        "makes %u channels of %u; it can only append channels",
-                                        channels, in.c);
+        return dpb_graph_refuse(
+            builder, name, "makes %u channels of %u; it can only append channels", channels, in.c);
     stride = stride ? stride : 1;
     node->window =
         (struct dpb_window){.kernel_h = 1, .kernel_w = 1, .stride_h = stride, .stride_w = stride};
@@ -323,12 +306,12 @@ static uint32_t add_tensor(struct dpb_graph_builder *builder, const char *name, 
                            uint32_t n_elements, uint64_t macs)
 {
     struct dpb_node *node = dpb_graph_append_node(builder, DPB_OP_TENSOR, name, &input, 1);
-    struct dpb_tensor *tensor = node ? dpb_graph_append_tensor(builder, "", 1, &n_elements) : NULL;
+    struct dpb_tensor *tensor =
+        node ? dpb_graph_append_tensor(builder, &node->weight, "", 1, &n_elements) : NULL;
     if (!tensor)
         return DPB_NONE;
     tensor->decays = true;
     tensor->init_value = 0.02;
-    node->weight = builder->graph->n_tensors - 1;
     node->macs = macs;
     return dpb_graph_keep_shape(builder, input);
 }
@@ -343,25 +326,18 @@ static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *
     const bool of_ids = dpb_graph_reads_ids(builder->graph);
     const bool each = of_ids && shape.h == 1 && shape.w == samples.w;
     if (shape.c != builder->graph->nclass || !(each || (!of_ids && shape.h == 1 && shape.w == 1)))
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
-            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class%s", logits->name,
-            shape.c, shape.h, shape.w, builder->graph->nclass,
+        return dpb_graph_refuse(
+            builder, name, "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class%s",
+            logits->name, shape.c, shape.h, shape.w, builder->graph->nclass,
             of_ids ? " at each position of the samples" : "");
     builder->ended = true;
     return dpb_graph_end_node(builder, 1, shape.h, shape.w);
 }
 
-static double fan_in(const struct dpb_tensor *weight)
-{
-    return (double)dpb_graph_fan_in(weight);
-}
-
 static double fan_out(const struct dpb_node *node, const struct dpb_tensor *weight)
 {
     const uint32_t groups = node->op == DPB_OP_CONV ? node->groups : 1;
-    const uint64_t outputs = weight->n_elements / weight->dims[1] / groups;
-    return (double)outputs;
+    return (double)(weight->n_elements / weight->dims[1] / groups);
 }
 
 /* Why a tensor cannot begin so; NULL: it can. */
@@ -388,25 +364,23 @@ static void choose_initial(struct dpb_graph_builder *builder, const struct dpb_n
     if (!initial || builder->status != DPB_OK)
         return;
     if (index == DPB_NONE) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "has no %s to choose initial values for", what);
+        dpb_graph_refuse(builder, node->name, "has no %s to choose initial values for", what);
         return;
     }
     struct dpb_tensor *tensor = &builder->tensors[index];
     const char *mistake = initial_mistake(tensor, initial);
     if (mistake) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "its %s cannot begin by rule %d and value %g: %s", what,
-                                 (int)initial->rule, initial->value, mistake);
+        dpb_graph_refuse(builder, node->name, "its %s cannot begin by rule %d and value %g: %s",
+                         what, (int)initial->rule, initial->value, mistake);
         return;
     }
     tensor->init_uniform = initial->rule == DPB_INITIAL_GLOROT_UNIFORM;
     tensor->init_value = initial->rule == DPB_INITIAL_CONSTANT ? initial->value : 0.0;
     tensor->init_stddev = initial->rule == DPB_INITIAL_NORMAL ? initial->value : 0.0;
     if (initial->rule == DPB_INITIAL_HE_NORMAL)
-        tensor->init_stddev = sqrt(2.0 / fan_in(tensor));
+        tensor->init_stddev = sqrt(2.0 / dpb_graph_fan_in(tensor));
     if (initial->rule == DPB_INITIAL_GLOROT_UNIFORM)
-        tensor->init_stddev = sqrt(2.0 / (fan_in(tensor) + fan_out(node, tensor)));
+        tensor->init_stddev = sqrt(2.0 / (dpb_graph_fan_in(tensor) + fan_out(node, tensor)));
 }
 
 static uint32_t set_initial(struct dpb_graph_builder *builder, uint32_t node,
@@ -415,9 +389,8 @@ static uint32_t set_initial(struct dpb_graph_builder *builder, uint32_t node,
     if (builder->status != DPB_OK)
         return DPB_NONE;
     if (node >= builder->graph->n_nodes)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, NULL,
-            "chooses initial values for a node that no earlier call returned");
+        return dpb_graph_refuse(builder, NULL,
+                                "chooses initial values for a node that no earlier call returned");
     const struct dpb_node *chosen = &builder->nodes[node];
     choose_initial(builder, chosen, chosen->weight, "weight", weight);
     choose_initial(builder, chosen, chosen->bias, "bias", bias);

@@ -26,13 +26,12 @@ static void check_finished(struct dpb_graph_builder *builder)
 {
     const struct dpb_graph *graph = builder->graph;
     if (!builder->ended)
-        dpb_graph_builder_refuse(builder, DPB_USAGE, NULL,
-                                 "has no loss; a model's last call is softmax_loss()");
+        dpb_graph_refuse(builder, NULL, "has no loss; a model's last call is softmax_loss()");
     if (graph->n_tensors == 0)
-        dpb_graph_builder_refuse(builder, DPB_USAGE, NULL, "has nothing to train");
+        dpb_graph_refuse(builder, NULL, "has nothing to train");
     bool *read = calloc(graph->n_nodes + 1, sizeof *read);
     if (!read) {
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, NULL, "out of memory");
+        dpb_graph_no_memory(builder);
         return;
     }
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
@@ -41,8 +40,8 @@ static void check_finished(struct dpb_graph_builder *builder)
     }
     for (uint32_t i = 0; i + 1 < graph->n_nodes; i++) {
         if (!read[i])
-            dpb_graph_builder_refuse(builder, DPB_USAGE, graph->nodes[i].name,
-                                     "no other node uses it, so it has no gradient");
+            dpb_graph_refuse(builder, graph->nodes[i].name,
+                             "no other node uses it, so it has no gradient");
     }
     free(read);
 }
@@ -57,7 +56,7 @@ static void set_default_initial(struct dpb_graph_builder *builder)
         struct dpb_tensor *tensor = &builder->tensors[i];
         const bool last = tensor->node == logits && graph->nodes[logits].op == DPB_OP_DENSE;
         if (isnan(tensor->init_stddev))
-            tensor->init_stddev = sqrt((last ? 1.0 : 2.0) / (double)dpb_graph_fan_in(tensor));
+            tensor->init_stddev = sqrt((last ? 1.0 : 2.0) / dpb_graph_fan_in(tensor));
     }
 }
 

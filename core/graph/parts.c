@@ -2,22 +2,20 @@
 #include "graph/parts.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
-                                  const char *node, const char *format, ...)
+#include "base/text.h"
+
+uint32_t dpb_graph_refuse(struct dpb_graph_builder *builder, const char *node, const char *format,
+                          ...)
 {
     if (builder->status != DPB_OK)
         return DPB_NONE;
-    builder->status = status;
+    builder->status = DPB_USAGE;
     char reason[384];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(reason, sizeof reason, format);
     if (node)
         snprintf(builder->message, sizeof builder->message, "model '%.40s': node '%.60s': %s",
                  builder->graph->name, node, reason);
@@ -30,6 +28,14 @@ uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status 
 /* ------------------------------------------------------------------------------ nodes, tensors */
 
 /* Grows an array for element n. Capacities are powers of two, so none is stored. */
+void dpb_graph_no_memory(struct dpb_graph_builder *builder)
+{
+    if (builder->status != DPB_OK)
+        return;
+    dpb_graph_refuse(builder, NULL, "out of memory");
+    builder->status = DPB_NO_MEMORY;
+}
+
 static void *grow(struct dpb_graph_builder *builder, void *array, uint32_t n, size_t size)
 {
     enum { SMALLEST = 16 };
@@ -37,7 +43,7 @@ static void *grow(struct dpb_graph_builder *builder, void *array, uint32_t n, si
         return array;
     void *larger = realloc(array, (n ? 2 * (size_t)n : SMALLEST) * size);
     if (!larger)
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, NULL, "out of memory");
+        dpb_graph_no_memory(builder);
     return larger;
 }
 
@@ -68,31 +74,19 @@ static bool node_is_valid(struct dpb_graph_builder *builder, const char *name,
                           const uint32_t *inputs, uint32_t n_inputs)
 {
     const struct dpb_graph *graph = builder->graph;
-    if (!name_is_valid(name)) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, name ? name : "",
-                                 "a name is made of letters, digits and _ . - /");
-        return false;
-    }
-    if (builder->ended) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                 "comes after the loss, which ends a graph");
-        return false;
-    }
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        if (strcmp(graph->nodes[i].name, name) == 0) {
-            dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                     "the name is used twice; names are unique in a graph");
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < n_inputs; i++) {
-        if (inputs[i] >= graph->n_nodes) {
-            dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                     "its input %u is not a node that an earlier call returned", i);
-            return false;
-        }
-    }
-    return true;
+    if (!name_is_valid(name))
+        dpb_graph_refuse(builder, name ? name : "",
+                         "a name is made of letters, digits and _ . - /");
+    else if (builder->ended)
+        dpb_graph_refuse(builder, name, "comes after the loss, which ends a graph");
+    for (uint32_t i = 0; builder->status == DPB_OK && i < graph->n_nodes; i++)
+        if (strcmp(graph->nodes[i].name, name) == 0)
+            dpb_graph_refuse(builder, name, "the name is used twice; names are unique in a graph");
+    for (uint32_t i = 0; builder->status == DPB_OK && i < n_inputs; i++)
+        if (inputs[i] >= graph->n_nodes)
+            dpb_graph_refuse(builder, name,
+                             "its input %u is not a node that an earlier call returned", i);
+    return builder->status == DPB_OK;
 }
 
 struct dpb_node *dpb_graph_append_node(struct dpb_graph_builder *builder, dpb_op op,
@@ -111,7 +105,7 @@ struct dpb_node *dpb_graph_append_node(struct dpb_graph_builder *builder, dpb_op
     if (!own_name || !own_inputs) {
         free(own_name);
         free(own_inputs);
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, name, "out of memory");
+        dpb_graph_no_memory(builder);
         return NULL;
     }
     if (n_inputs > 0)
@@ -135,12 +129,13 @@ static char *join_name(struct dpb_graph_builder *builder, const char *node, cons
     if (name)
         snprintf(name, size, suffix[0] ? "%s.%s" : "%s", node, suffix);
     else
-        dpb_graph_builder_refuse(builder, DPB_NO_MEMORY, node, "out of memory");
+        dpb_graph_no_memory(builder);
     return name;
 }
 
-struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, const char *suffix,
-                                           uint32_t n_dims, const uint32_t *dims)
+struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, uint32_t *index,
+                                           const char *suffix, uint32_t n_dims,
+                                           const uint32_t *dims)
 {
     struct dpb_graph *graph = builder->graph;
     const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
@@ -148,8 +143,8 @@ struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, co
         return NULL;
     uint64_t n_elements = count(dims, n_dims);
     if (n_elements == 0) {
-        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                 "its %s has no elements or more than 2^32 - 1", suffix);
+        dpb_graph_refuse(builder, node->name, "its %s has no elements or more than 2^32 - 1",
+                         suffix);
         return NULL;
     }
     struct dpb_tensor *tensors = grow(builder, builder->tensors, graph->n_tensors, sizeof *tensors);
@@ -159,6 +154,7 @@ struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, co
     char *name = join_name(builder, node->name, suffix);
     if (!name)
         return NULL;
+    *index = graph->n_tensors;
     struct dpb_tensor *tensor = &tensors[graph->n_tensors++];
     *tensor = (struct dpb_tensor){
         .name = name, .node = graph->n_nodes - 1, .n_dims = n_dims, .n_elements = n_elements};
@@ -193,9 +189,8 @@ uint32_t dpb_graph_end_node(struct dpb_graph_builder *builder, uint32_t c, uint3
     uint32_t index = builder->graph->n_nodes - 1;
     struct dpb_node *node = &builder->nodes[index];
     if (count((const uint32_t[]){c, h, w}, 3) == 0)
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
-                                        "a %ux%ux%u output has no elements or more than 2^32 - 1",
-                                        c, h, w);
+        return dpb_graph_refuse(builder, node->name,
+                                "a %ux%ux%u output has no elements or more than 2^32 - 1", c, h, w);
     node->shape = (struct dpb_shape){c, h, w};
     return index;
 }

@@ -23,22 +23,26 @@ struct dpb_graph_builder {
 };
 
 /* Inputs of one output of a weight, OIHW or OI. */
-static inline uint64_t dpb_graph_fan_in(const struct dpb_tensor *weight)
+static inline double dpb_graph_fan_in(const struct dpb_tensor *weight)
 {
-    return weight->n_elements / weight->dims[0];
+    return (double)(weight->n_elements / weight->dims[0]);
 }
 
 /* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). Returns
  * DPB_NONE, as does a builder's call after a mistake. */
-uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
-                                  const char *node, const char *format, ...) DPB_PRINTF(4, 5);
+DPB_PRINTF(3, 4)
+uint32_t dpb_graph_refuse(struct dpb_graph_builder *builder, const char *node, const char *format,
+                          ...);
+void dpb_graph_no_memory(struct dpb_graph_builder *builder);
 
 /* Appends a node without shape; NULL after a mistake. The pointer is valid until the next node. */
 struct dpb_node *dpb_graph_append_node(struct dpb_graph_builder *builder, dpb_op op,
                                        const char *name, const uint32_t *inputs, uint32_t n_inputs);
-/* Appends a tensor of the node appended last, initialised to zeros; NULL after a mistake. */
-struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, const char *suffix,
-                                           uint32_t n_dims, const uint32_t *dims);
+/* Appends a tensor of the node appended last, initialised to zeros, and sets the node's `index` of
+ * it; NULL after a mistake. */
+struct dpb_tensor *dpb_graph_append_tensor(struct dpb_graph_builder *builder, uint32_t *index,
+                                           const char *suffix, uint32_t n_dims,
+                                           const uint32_t *dims);
 /* Appends a state of the batch-norm node appended last; its index or DPB_NONE. */
 uint32_t dpb_graph_append_state(struct dpb_graph_builder *builder, const char *suffix,
                                 double init_value);

@@ -12,18 +12,16 @@ uint32_t dpb_graph_add_embedding(struct dpb_graph_builder *builder, const char *
         return DPB_NONE;
     const struct dpb_shape in = builder->nodes[input].shape;
     if (input != 0 || in.c != 1 || in.h != 1 || nclass > MOST_IDS)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
-            "reads '%s' of %ux%ux%u for %u classes; it needs the samples, {1, 1, length} ids of at "
-            "most %d classes",
-            builder->nodes[input].name, in.c, in.h, in.w, nclass, MOST_IDS);
-    struct dpb_tensor *rows =
-        dpb_graph_append_tensor(builder, "weight", 2, (const uint32_t[]){nclass, channels});
+        return dpb_graph_refuse(builder, name,
+                                "reads '%s' of %ux%ux%u for %u classes; it needs the samples, {1, "
+                                "1, length} ids of at most %d classes",
+                                builder->nodes[input].name, in.c, in.h, in.w, nclass, MOST_IDS);
+    struct dpb_tensor *rows = dpb_graph_append_tensor(builder, &node->weight, "weight", 2,
+                                                      (const uint32_t[]){nclass, channels});
     if (!rows)
         return DPB_NONE;
     rows->decays = true;
     rows->init_stddev = 0.02;
-    node->weight = builder->graph->n_tensors - 1;
     return dpb_graph_end_node(builder, channels, 1, in.w);
 }
 
@@ -36,8 +34,8 @@ uint32_t dpb_graph_add_tied(struct dpb_graph_builder *builder, const char *name,
     const struct dpb_shape in = builder->nodes[input].shape;
     struct dpb_node *with = embedding < builder->graph->n_nodes ? &builder->nodes[embedding] : NULL;
     if (!with || with->op != DPB_OP_EMBEDDING || with->tied || with->shape.c != in.c)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
+        return dpb_graph_refuse(
+            builder, name,
             "takes the weight of an embedding of %u channels that nothing else takes", in.c);
     with->tied = node->tied = true;
     node->weight = with->weight;
@@ -54,18 +52,16 @@ uint32_t dpb_graph_add_layer_norm(struct dpb_graph_builder *builder, const char 
     if (!node)
         return DPB_NONE;
     if (!(epsilon > 0.0))
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, name, "epsilon %g has to be positive",
-                                        epsilon);
+        return dpb_graph_refuse(builder, name, "epsilon %g has to be positive", epsilon);
     const uint32_t channels = builder->nodes[input].shape.c;
     node->epsilon = epsilon;
-    struct dpb_tensor *gamma = dpb_graph_append_tensor(builder, "weight", 1, &channels);
+    struct dpb_tensor *gamma =
+        dpb_graph_append_tensor(builder, &node->weight, "weight", 1, &channels);
     if (!gamma)
         return DPB_NONE;
     gamma->init_value = 1.0;
-    node->weight = builder->graph->n_tensors - 1;
-    if (!dpb_graph_append_tensor(builder, "bias", 1, &channels))
+    if (!dpb_graph_append_tensor(builder, &node->bias, "bias", 1, &channels))
         return DPB_NONE;
-    node->bias = builder->graph->n_tensors - 1;
     return dpb_graph_keep_shape(builder, input);
 }
 
@@ -88,8 +84,8 @@ uint32_t dpb_graph_add_attention(struct dpb_graph_builder *builder, const char *
     const struct dpb_shape in = builder->nodes[input].shape;
     const uint64_t length = in.w;
     if (in.h != 1 || args->heads == 0 || in.c % (3 * args->heads) != 0)
-        return dpb_graph_builder_refuse(
-            builder, DPB_USAGE, name,
+        return dpb_graph_refuse(
+            builder, name,
             "gets %ux%ux%u for %u heads; it needs a sequence {3 width, 1, length} of queries, keys "
             "and values, and heads that divide the width",
             in.c, in.h, in.w, args->heads);
@@ -109,16 +105,14 @@ uint32_t dpb_graph_add_positions(struct dpb_graph_builder *builder, const char *
     const struct dpb_shape in = builder->nodes[input].shape;
     const uint32_t positions = in.h * in.w, rows = args->rows ? args->rows : positions;
     if (rows < positions)
-        return dpb_graph_builder_refuse(builder, DPB_USAGE, name,
-                                        "has %u rows for %u positions; take shorter sequences",
-                                        rows, positions);
-    struct dpb_tensor *table =
-        dpb_graph_append_tensor(builder, "weight", 2, (const uint32_t[]){rows, in.c});
+        return dpb_graph_refuse(
+            builder, name, "has %u rows for %u positions; take shorter sequences", rows, positions);
+    struct dpb_tensor *table = dpb_graph_append_tensor(builder, &node->weight, "weight", 2,
+                                                       (const uint32_t[]){rows, in.c});
     if (!table)
         return DPB_NONE;
     table->decays = args->decays;
     table->init_stddev = args->init_stddev > 0.0 ? args->init_stddev : 0.02;
-    node->weight = builder->graph->n_tensors - 1;
     return dpb_graph_keep_shape(builder, input);
 }
 
@@ -128,10 +122,9 @@ uint32_t dpb_graph_add_prepend(struct dpb_graph_builder *builder, const char *na
     if (!node)
         return DPB_NONE;
     const struct dpb_shape in = builder->nodes[input].shape;
-    struct dpb_tensor *token = dpb_graph_append_tensor(builder, "weight", 1, &in.c);
+    struct dpb_tensor *token = dpb_graph_append_tensor(builder, &node->weight, "weight", 1, &in.c);
     if (!token)
         return DPB_NONE;
     token->init_stddev = 0.02;
-    node->weight = builder->graph->n_tensors - 1;
     return dpb_graph_end_node(builder, in.c, 1, 1 + in.h * in.w);
 }
