@@ -165,6 +165,15 @@ struct place {
     const char *text;
 };
 
+/* Refuses a value: its place, the value, then what `format` says of it. */
+DPB_PRINTF(2, 3) static dpb_status refuse(const struct place *at, const char *format, ...)
+{
+    char why[DPB_LOG_TEXT];
+    DPB_PRINT_ARGUMENTS(why, sizeof why, format);
+    return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s'%s", at->origin, at->section, at->row->name,
+                    at->text, why);
+}
+
 static dpb_status refuse_malformed(const struct place *at)
 {
     static const char *const wanted[] = {[DPB_OPT_BOOL] = "yes or no",
@@ -174,17 +183,14 @@ static dpb_status refuse_malformed(const struct place *at)
                                          [DPB_OPT_TIME] = "a time, such as 2 s"};
     double real;
     if (at->row->type == DPB_OPT_INT && dpb_parse_real(at->text, &real) == DPB_PARSED)
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not a whole number", at->origin, at->section,
-                        at->row->name, at->text);
+        return refuse(at, " is not a whole number");
     if (at->row->type != DPB_OPT_CHOICE)
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not %s", at->origin, at->section,
-                        at->row->name, at->text, wanted[at->row->type]);
+        return refuse(at, " is not %s", wanted[at->row->type]);
     char choices[LIST_BYTES];
     print_list(at->row->choices, ", ", choices);
     const char *hint = dpb_did_you_mean(at->text, at->row->choices);
-    return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not one of %s%s%s%s", at->origin, at->section,
-                    at->row->name, at->text, choices, hint ? "; did you mean '" : "",
-                    hint ? hint : "", hint ? "'?" : "");
+    return refuse(at, " is not one of %s%s%s%s", choices, hint ? "; did you mean '" : "",
+                  hint ? hint : "", hint ? "'?" : "");
 }
 
 static dpb_status refuse_range(const struct place *at)
@@ -192,10 +198,8 @@ static dpb_status refuse_range(const struct place *at)
     char range[LIST_BYTES];
     print_range(at->row, range);
     if (*range == '\0')
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is too large", at->origin, at->section,
-                        at->row->name, at->text);
-    return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is out of range: %s", at->origin, at->section,
-                    at->row->name, at->text, range);
+        return refuse(at, " is too large");
+    return refuse(at, " is out of range: %s", range);
 }
 
 static dpb_status refuse_value(const struct place *at, dpb_parsed why)
@@ -207,18 +211,14 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
     case DPB_PARSED_OVERFLOW:
         return refuse_range(at);
     case DPB_PARSED_UNDERFLOW:
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is too small: it would be 0", at->origin,
-                        at->section, at->row->name, at->text);
+        return refuse(at, " is too small: it would be 0");
     case DPB_PARSED_NO_UNIT:
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' has no unit; units are %s", at->origin,
-                        at->section, at->row->name, at->text, units);
+        return refuse(at, " has no unit; units are %s", units);
     case DPB_PARSED_BAD_UNIT:
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' has an unknown unit; units are %s", at->origin,
-                        at->section, at->row->name, at->text, units);
+        return refuse(at, " has an unknown unit; units are %s", units);
     case DPB_PARSED_NOT_INTEGRAL:
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not a whole number of %s", at->origin,
-                        at->section, at->row->name, at->text,
-                        at->row->type == DPB_OPT_SIZE ? "bytes" : "nanoseconds");
+        return refuse(at, " is not a whole number of %s",
+                      at->row->type == DPB_OPT_SIZE ? "bytes" : "nanoseconds");
     default:
         return refuse_malformed(at);
     }
@@ -239,12 +239,10 @@ static dpb_status check_path(const struct place *at)
                         "%.*s, with its blanks",
                         at->origin, at->section, at->row->name, text, (int)length - 2, text + 1);
     if (text[0] == '~' && (text[1] == '/' || text[1] == '\0'))
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s': ~ is a shell's word; write %s%s", at->origin,
-                        at->section, at->row->name, text, home ? home : "the home directory",
-                        text + 1);
+        return refuse(at, ": ~ is a shell's word; write %s%s", home ? home : "the home directory",
+                      text + 1);
     if (strchr(text, '$'))
-        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s': variables are a shell's; write their values",
-                        at->origin, at->section, at->row->name, text);
+        return refuse(at, ": variables are a shell's; write their values");
     return DPB_OK;
 }
 
