@@ -16,6 +16,10 @@
 #include "world/pmix.h"
 #include "world/world.h"
 
+/* A combination that cannot work, at the place of a setting. */
+#define refuse(experiment, section, key, ...) \
+    dpb_config_fail((experiment)->config, DPB_UNSUPPORTED, section, key, __VA_ARGS__)
+
 /* ---- options of plugins that were not chosen ----------------------------------------------- */
 
 enum { NAMES = 512 }; /* bytes of a list for a message; what does not fit is cut */
@@ -122,14 +126,14 @@ static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64
                                     (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
     char carriers[NAMES];
     DPB_TRY(list_comms(needed, carriers));
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
-                           "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
-                           "comm.codec out, or take a comm.name that carries %s:%s",
-                           experiment->settings.comm.name, with ? " with " : "", with ? with : "",
-                           !other                     ? ""
-                           : needed & DPB_COMM_ROUNDS ? " of two rounds"
-                                                      : " whose messages cannot be added",
-                           experiment->codec.name, other ? "these" : "codecs", carriers);
+    return refuse(experiment, "comm", "codec",
+                  "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave comm.codec out, or "
+                  "take a comm.name that carries %s:%s",
+                  experiment->settings.comm.name, with ? " with " : "", with ? with : "",
+                  !other                     ? ""
+                  : needed & DPB_COMM_ROUNDS ? " of two rounds"
+                                             : " whose messages cannot be added",
+                  experiment->codec.name, other ? "these" : "codecs", carriers);
 }
 
 /* The codec's velocity takes the place of the optimizer's. */
@@ -142,11 +146,11 @@ static dpb_status check_velocity(const struct dpb_experiment *experiment)
                          : optimizer->kind != DPB_ADAGRAD;
     if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
         return DPB_OK;
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
-                           "comm.codec = %s keeps a velocity on each worker, and the optimizer has "
-                           "one, too: gradients would have momentum twice; take optimizer.name = "
-                           "sgd with optimizer.momentum = 0",
-                           codec->name);
+    return refuse(experiment, "comm", "codec",
+                  "comm.codec = %s keeps a velocity on each worker, and the optimizer has one, "
+                  "too: gradients would have momentum twice; take optimizer.name = sgd with "
+                  "optimizer.momentum = 0",
+                  codec->name);
 }
 
 static bool device_codes(const struct dpb_experiment *experiment)
@@ -160,7 +164,6 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const int precision = settings->run.precision, gradient = settings->comm.gradient;
-    const char *place = dpb_config_origin(experiment->config, "comm", "codec");
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
     const uint64_t needed = experiment->codec.ops->finish ? DPB_COMM_ROUNDS : DPB_COMM_CODECS;
@@ -168,22 +171,22 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
         (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
         return refuse_carrier(experiment, needed);
     if (dpb_experiment_arenas_on_device(experiment) && !device_codes(experiment))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' encodes where the gradients lie, and device '%s' has no "
-                        "kernels for comm.codec = %s; take another codec, or a comm.name that "
-                        "carries it on the host",
-                        place, settings->comm.name, settings->device.name, experiment->codec.name);
+        return refuse(
+            experiment, "comm", "codec",
+            "comm '%s' encodes where the gradients lie, and device '%s' has no kernels for "
+            "comm.codec = %s; take another codec, or a comm.name that carries it on the host",
+            settings->comm.name, settings->device.name, experiment->codec.name);
     if (settings->run.mode == DPB_MODE_COMM)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "
-                        "%s loses some of them; leave comm.codec out",
-                        place, experiment->codec.name);
+        return refuse(experiment, "comm", "codec",
+                      "`dpbench comm` measures sums that come out exactly, and comm.codec = %s "
+                      "loses some of them; leave comm.codec out",
+                      experiment->codec.name);
     if (precision == DPB_PRECISION_FP64 || precision == DPB_PRECISION_FP16 ||
         (gradient != 0 && gradient != DPB_FP32 + 1))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
-                        "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
-                        place, experiment->codec.name);
+        return refuse(experiment, "comm", "codec",
+                      "comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
+                      "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
+                      experiment->codec.name);
     return check_velocity(experiment);
 }
 
@@ -196,7 +199,6 @@ static const char *norms_key(const struct dpb_experiment *experiment)
 static dpb_status check_norms(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const char *place = dpb_config_origin(experiment->config, "optimizer", norms_key(experiment));
     char comms[NAMES], what[64] = "optimizer.clip_norm";
     if (dpb_optimizer_by_tensor(&settings->optimizer))
         snprintf(what, sizeof what, "optimizer '%s'",
@@ -205,18 +207,17 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
         return DPB_OK;
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (dpb_experiment_arenas_on_device(experiment) && !device->queues->squares)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: %s takes norms of weights and gradients, comm '%s' keeps them in the "
-                        "memory of device '%s', and the device takes none; take another of them",
-                        place, what, settings->comm.name, settings->device.name);
+        return refuse(experiment, "optimizer", norms_key(experiment),
+                      "%s takes norms of weights and gradients, comm '%s' keeps them in the memory "
+                      "of device '%s', and the device takes none; take another of them",
+                      what, settings->comm.name, settings->device.name);
     if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE)
         return DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_WHOLE, comms));
-    return dpb_fail(
-        DPB_UNSUPPORTED,
-        "%s: %s needs all mean gradients on one rank before it updates, and comm '%s' "
-        "does not bring them there; take another optimizer, or a comm.name that does:%s",
-        place, what, settings->comm.name, comms);
+    return refuse(experiment, "optimizer", norms_key(experiment),
+                  "%s needs all mean gradients on one rank before it updates, and comm '%s' does "
+                  "not bring them there; take another optimizer, or a comm.name that does:%s",
+                  what, settings->comm.name, comms);
 }
 
 /* The first server that shares its machine with no worker; UINT32_MAX: none. */
@@ -243,30 +244,45 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
         return DPB_OK;
     const uint32_t apart = server_apart(experiment);
     if (apart != UINT32_MAX)
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "%s: comm.codec_back = %s, and server rank %u is on a machine without workers: its "
-            "residual is in no checkpoint and in no proof; take run.servers = 0, with shards in "
-            "the workers, or another comm.hosts",
-            back->origin, back->value, apart);
+        return refuse(experiment, "comm", "codec_back",
+                      "comm.codec_back = %s, and server rank %u is on a machine without workers: "
+                      "its residual is in no checkpoint and in no proof; take run.servers = 0, "
+                      "with shards in the workers, or another comm.hosts",
+                      back->value, apart);
     if (!codec->options->feedback)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.codec_back = %s keeps a residual on the way back, and "
-                        "comm.codec_feedback = no keeps none; leave one of them out",
-                        back->origin, back->value);
+        return refuse(experiment, "comm", "codec_back",
+                      "comm.codec_back = %s keeps a residual on the way back, and "
+                      "comm.codec_feedback = no keeps none; leave one of them out",
+                      back->value);
+    return DPB_OK;
+}
+
+/* What comm.shard does not go with, and why. */
+struct apart {
+    bool given;
+    const char *section, *key, *why;
+};
+
+static dpb_status refuse_apart(const struct dpb_experiment *experiment, const struct apart *rows,
+                               size_t n, const char *what)
+{
+    const struct dpb_config *config = experiment->config;
+    for (const struct apart *row = rows; row < rows + n; row++)
+        if (row->given)
+            return refuse(experiment, "comm", "shard",
+                          "comm.shard = %s %s, and %s (%s.%s: %s); take comm.shard = optimizer",
+                          dpb_config_get(config, "comm", "shard")->value, what, row->why,
+                          row->section, row->key,
+                          dpb_config_origin(config, row->section, row->key));
     return DPB_OK;
 }
 
 /* The settings that do not go with slots of gradients, and why. */
-static dpb_status check_slots(const struct dpb_experiment *experiment,
-                              const struct dpb_setting *shard)
+static dpb_status check_slots(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool keeps = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS;
-    const struct {
-        bool given;
-        const char *section, *key, *why;
-    } apart[] = {
+    const struct apart apart[] = {
         {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
          "`dpbench comm` looks at the gradients of all buckets"},
         {experiment->accumulate > 1 && !keeps, "run", "accumulate",
@@ -280,26 +296,15 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
         {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
          "device", "name", "the device does not write gradients node by node on the host"},
     };
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
-        if (apart[i].given)
-            return dpb_fail(DPB_UNSUPPORTED,
-                            "%s: comm.shard = %s keeps gradients in slots of a few buckets, and "
-                            "%s (%s.%s: %s); take comm.shard = optimizer",
-                            shard->origin, shard->value, apart[i].why, apart[i].section,
-                            apart[i].key,
-                            dpb_config_origin(experiment->config, apart[i].section, apart[i].key));
-    return DPB_OK;
+    return refuse_apart(experiment, apart, sizeof apart / sizeof *apart,
+                        "keeps gradients in slots of a few buckets");
 }
 
 /* The same for weights that are here while they are read. */
-static dpb_status check_parameters(const struct dpb_experiment *experiment,
-                                   const struct dpb_setting *shard)
+static dpb_status check_parameters(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const struct {
-        bool given;
-        const char *section, *key, *why;
-    } apart[] = {
+    const struct apart apart[] = {
         {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
          "`dpbench comm` has no passes that read weights"},
         {experiment->accumulate > 1, "run", "accumulate",
@@ -314,15 +319,8 @@ static dpb_status check_parameters(const struct dpb_experiment *experiment,
         {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
          "device", "name", "the device does not read weights node by node on the host"},
     };
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
-        if (apart[i].given)
-            return dpb_fail(DPB_UNSUPPORTED,
-                            "%s: comm.shard = %s has weights while they are read, and %s (%s.%s: "
-                            "%s); take comm.shard = optimizer",
-                            shard->origin, shard->value, apart[i].why, apart[i].section,
-                            apart[i].key,
-                            dpb_config_origin(experiment->config, apart[i].section, apart[i].key));
-    return DPB_OK;
+    return refuse_apart(experiment, apart, sizeof apart / sizeof *apart,
+                        "has weights while they are read");
 }
 
 /* comm.shard is an option of strategies (plugins/lib/strategy/shard.h). */
@@ -332,25 +330,18 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
     if (!shard || strcmp(shard->value, "none") == 0)
         return DPB_OK;
     if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
-        DPB_TRY(check_slots(experiment, shard));
+        DPB_TRY(check_slots(experiment));
     if (strcmp(shard->value, "parameters") == 0 && experiment->n_workers > 1)
-        DPB_TRY(check_parameters(experiment, shard));
+        DPB_TRY(check_parameters(experiment));
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: comm.shard = %s beside comm.codec = %s: with a codec each worker decodes "
-                    "and updates all of a bucket; leave one of them out",
-                    shard->origin, shard->value, experiment->codec.name);
+    return refuse(experiment, "comm", "shard",
+                  "comm.shard = %s beside comm.codec = %s: with a codec each worker decodes and "
+                  "updates all of a bucket; leave one of them out",
+                  shard->value, experiment->codec.name);
 }
 
 /* NULL: nothing is refused. */
-static dpb_status refuse_key(const struct dpb_experiment *experiment, const char *section,
-                             const char *key, const char *why)
-{
-    return why ? dpb_config_fail(experiment->config, DPB_UNSUPPORTED, section, key, "%s", why)
-               : DPB_OK;
-}
-
 static dpb_status check_late(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -364,7 +355,7 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
             ? "comm.late = 1 with run.precision = fp16, which leaves out steps whose gradients "
               "overflow: the step before would be more than one late; take another precision"
             : NULL;
-    return refuse_key(experiment, "comm", "late", why);
+    return why ? refuse(experiment, "comm", "late", "%s", why) : DPB_OK;
 }
 
 /* This process is neither a launcher under mpirun or srun nor a rank of one, and will not be. */
@@ -388,13 +379,12 @@ static dpb_status check_survive(const struct dpb_experiment *experiment)
                             "processes dies; leave it out, or start dpbench without them"
                           : NULL;
     if (why || (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_SURVIVES))
-        return refuse_key(experiment, "run", "survive", why);
+        return why ? refuse(experiment, "run", "survive", "%s", why) : DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_SURVIVES, comms));
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "survive",
-                           "run.survive = yes, and the workers of comm '%s' need each other's "
-                           "gradients; leave it out, or take a comm.name whose workers do "
-                           "without:%s",
-                           settings->comm.name, comms);
+    return refuse(experiment, "run", "survive",
+                  "run.survive = yes, and the workers of comm '%s' need each other's gradients; "
+                  "leave it out, or take a comm.name whose workers do without:%s",
+                  settings->comm.name, comms);
 }
 
 static bool has_operation(const struct dpb_plugin *plugin, const void *operation)
@@ -413,25 +403,24 @@ static dpb_status check_operation(const struct dpb_experiment *experiment)
         return DPB_OK;
     if (!has_operation(experiment->plugins[DPB_PLUGIN_COMM], &operation)) {
         DPB_TRY(list_plugins(1u << DPB_PLUGIN_COMM, has_operation, &operation, comms));
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
-                               "comm '%s' has no %s; take a comm.name that has it:%s",
-                               experiment->settings.comm.name, name,
-                               comms[0] != '\0' ? comms : " none");
+        return refuse(experiment, "comm_test", "operation",
+                      "comm '%s' has no %s; take a comm.name that has it:%s",
+                      experiment->settings.comm.name, name, comms[0] != '\0' ? comms : " none");
     }
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
     if (shard && strcmp(shard->value, "none") != 0)
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
-                               "comm.shard = %s is of the all-reduce, and comm_test.operation = "
-                               "%s; leave one of them out",
-                               shard->value, name);
+        return refuse(experiment, "comm_test", "operation",
+                      "comm.shard = %s is of the all-reduce, and comm_test.operation = %s; leave "
+                      "one of them out",
+                      shard->value, name);
     /* The types are not made yet; without a half type both are one. */
     const struct dpb_setting *gradient = dpb_config_get(experiment->config, "comm", "gradient");
     if (operation == DPB_ALL_TO_ALL && gradient &&
         (strcmp(gradient->value, "bf16") == 0 || strcmp(gradient->value, "fp16") == 0))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", "operation",
-                               "all_to_all writes into the weights, whose type is not %s: leave "
-                               "comm.gradient out",
-                               gradient->value);
+        return refuse(
+            experiment, "comm_test", "operation",
+            "all_to_all writes into the weights, whose type is not %s: leave comm.gradient out",
+            gradient->value);
     return DPB_OK;
 }
 
@@ -450,33 +439,33 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     const char *because = experiment->comm_needs.because;
     if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "servers",
-                               "comm '%s' has no servers; leave run.servers out", comm->name);
+        return refuse(experiment, "run", "servers",
+                      "comm '%s' has no servers; leave run.servers out", comm->name);
     if (settings->run.servers == 0 && (comm->capabilities & DPB_COMM_SERVED))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
-                               "comm '%s' keeps the model in server processes; give run.servers",
-                               comm->name);
+        return refuse(experiment, "comm", "name",
+                      "comm '%s' keeps the model in server processes; give run.servers",
+                      comm->name);
     if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
-        return dpb_config_fail(
-            experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
-            "comm '%s' has no work for communication cores; leave run.comm_cores out", comm->name);
+        return refuse(experiment, "run", "comm_cores",
+                      "comm '%s' has no work for communication cores; leave run.comm_cores out",
+                      comm->name);
     if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
         dpb_experiment_arenas_on_device(experiment))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
-                               "the loop's thread enqueues all work of comm '%s' on the GPU: "
-                               "there is no work for communication cores; leave run.comm_cores out",
-                               comm->name);
+        return refuse(experiment, "run", "comm_cores",
+                      "the loop's thread enqueues all work of comm '%s' on the GPU: there is no "
+                      "work for communication cores; leave run.comm_cores out",
+                      comm->name);
     if (!has_runtime(experiment))
-        return dpb_config_fail(
-            experiment->config, DPB_UNSUPPORTED, "comm", "name",
+        return refuse(
+            experiment, "comm", "name",
             "comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device '%s' (%s) "
             "computes elsewhere; take a device.name that computes on GPUs, or another %s",
             comm->name, because ? " with " : "", because ? because : "", settings->device.name,
             dpb_config_origin(experiment->config, "device", "name"), because ? "way" : "comm");
     if ((comm->capabilities & DPB_COMM_ALONE) && settings->run.prove)
-        return dpb_config_fail(
-            experiment->config, DPB_UNSUPPORTED, "run", "prove",
-            "comm '%s' exchanges nothing that could be proved; leave run.prove out", comm->name);
+        return refuse(experiment, "run", "prove",
+                      "comm '%s' exchanges nothing that could be proved; leave run.prove out",
+                      comm->name);
     return DPB_OK;
 }
 
@@ -487,23 +476,23 @@ static dpb_status check_device(const struct dpb_experiment *experiment)
     const char *because = experiment->comm_needs.because;
     if (settings->run.learners == 1 || !(dpb_experiment_promises(experiment) & DPB_COMM_OWN_DEVICE))
         return DPB_OK;
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "learners",
-                           "comm '%s'%s%s takes each device for one worker, and run.learners = "
-                           "%lld share one; leave run.learners out, and take more run.workers",
-                           settings->comm.name, because ? " with " : "", because ? because : "",
-                           (long long)settings->run.learners);
+    return refuse(experiment, "run", "learners",
+                  "comm '%s'%s%s takes each device for one worker, and run.learners = %lld share "
+                  "one; leave run.learners out, and take more run.workers",
+                  settings->comm.name, because ? " with " : "", because ? because : "",
+                  (long long)settings->run.learners);
 }
 
 static dpb_status check_machines(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     if (experiment->n_machines > 1 && !(comm->capabilities & DPB_COMM_MULTI_NODE))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
-                               "comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
-                               "%u; take a strategy that goes across",
-                               comm->name, experiment->settings.comm.hosts,
-                               dpb_config_origin(experiment->config, "comm", "hosts"),
-                               experiment->n_machines);
+        return refuse(experiment, "comm", "name",
+                      "comm '%s' works within one machine, and comm.hosts = %s (%s) makes %u; take "
+                      "a strategy that goes across",
+                      comm->name, experiment->settings.comm.hosts,
+                      dpb_config_origin(experiment->config, "comm", "hosts"),
+                      experiment->n_machines);
     return DPB_OK;
 }
 
@@ -511,11 +500,11 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 {
     const char *because = experiment->comm_needs.because;
     if (dpb_experiment_needs_launcher(experiment) && started_locally(experiment))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
-                               "comm '%s'%s%s works under mpirun or srun only: start dpbench by "
-                               "one of them, or take another %s",
-                               experiment->settings.comm.name, because ? " with " : "",
-                               because ? because : "", because ? "way" : "strategy");
+        return refuse(experiment, "comm", "name",
+                      "comm '%s'%s%s works under mpirun or srun only: start dpbench by one of "
+                      "them, or take another %s",
+                      experiment->settings.comm.name, because ? " with " : "",
+                      because ? because : "", because ? "way" : "strategy");
     return DPB_OK;
 }
 
@@ -535,11 +524,11 @@ static dpb_status check_state(const struct dpb_experiment *experiment,
     const struct dpb_settings *settings = &experiment->settings;
     const bool counts = dpb_optimizer_has_moments(&settings->optimizer) && goes_apart(contract);
     if (counts && (dpb_saves(settings) || settings->checkpoint.load[0]))
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
-                               "comm '%s': a checkpoint does not say how many updates of optimizer "
-                               "'%s' a server has made; leave checkpoint.save and "
-                               "checkpoint.load out, or take sgd or adagrad",
-                               settings->comm.name, dpb_optimizer_names[settings->optimizer.kind]);
+        return refuse(
+            experiment, "optimizer", "name",
+            "comm '%s': a checkpoint does not say how many updates of optimizer '%s' a server has "
+            "made; leave checkpoint.save and checkpoint.load out, or take sgd or adagrad",
+            settings->comm.name, dpb_optimizer_names[settings->optimizer.kind]);
     return DPB_OK;
 }
 
@@ -579,7 +568,7 @@ static dpb_status check_restart(const struct dpb_experiment *experiment,
         : !is_known ? "run.restart needs a known last step: give run.epochs, or run.steps with "
                       "run.steady_limit_s = 0"
                     : NULL;
-    return refuse_key(experiment, "run", "restart", why);
+    return why ? refuse(experiment, "run", "restart", "%s", why) : DPB_OK;
 }
 
 static dpb_status check_synchronous(const struct dpb_experiment *experiment,
@@ -589,10 +578,10 @@ static dpb_status check_synchronous(const struct dpb_experiment *experiment,
     if (experiment->settings.comm.late == 0 || contract->consistency == DPB_SYNCHRONOUS)
         return DPB_OK;
     dpb_contract_label(contract, experiment->n_workers, label);
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "late",
-                           "comm.late = 1 makes a synchronous strategy one step late, and comm "
-                           "'%s' is %s; leave comm.late out, or take another comm.name",
-                           experiment->settings.comm.name, label);
+    return refuse(experiment, "comm", "late",
+                  "comm.late = 1 makes a synchronous strategy one step late, and comm '%s' is %s; "
+                  "leave comm.late out, or take another comm.name",
+                  experiment->settings.comm.name, label);
 }
 
 /* refuse.c and check_codec refuse `dpbench comm` of strategies without exchange and of codecs. */
@@ -603,10 +592,10 @@ static dpb_status check_measured(const struct dpb_experiment *experiment,
     if (experiment->settings.run.mode != DPB_MODE_COMM || alone ||
         contract->consistency == DPB_SYNCHRONOUS)
         return DPB_OK;
-    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
-                           "comm '%s' does not sum the gradients of a step: there is no exchange "
-                           "to time by itself; measure a training",
-                           experiment->settings.comm.name);
+    return refuse(experiment, "comm", "name",
+                  "comm '%s' does not sum the gradients of a step: there is no exchange to time by "
+                  "itself; measure a training",
+                  experiment->settings.comm.name);
 }
 
 dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
@@ -619,11 +608,10 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
     if (contract->consistency != DPB_ALONE &&
         dpb_contract_apart(contract, experiment->plugins[DPB_PLUGIN_COMM]->ops) &&
         experiment->settings.run.precision == DPB_PRECISION_FP16)
-        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "precision",
-                               "comm '%s' lets workers be steps apart, and run.precision = fp16 "
-                               "has them agree in each step on whether gradients are finite; take "
-                               "another precision",
-                               experiment->settings.comm.name);
+        return refuse(experiment, "run", "precision",
+                      "comm '%s' lets workers be steps apart, and run.precision = fp16 has them "
+                      "agree in each step on whether gradients are finite; take another precision",
+                      experiment->settings.comm.name);
     return DPB_OK;
 }
 
@@ -653,11 +641,10 @@ dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
             experiment->graph->n_elements)
         return DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
-    return dpb_config_fail(
-        experiment->config, DPB_UNSUPPORTED, "optimizer", norms_key(experiment),
-        "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a worker of comm "
-        "'%s' has parts of them; leave one of them out, or take a comm.name whose workers exchange "
-        "sums of squares:%s",
-        norms_key(experiment), dpb_config_origin(experiment->config, "comm", "shard"),
-        experiment->settings.comm.name, comms);
+    return refuse(experiment, "optimizer", norms_key(experiment),
+                  "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a "
+                  "worker of comm '%s' has parts of them; leave one of them out, or take a "
+                  "comm.name whose workers exchange sums of squares:%s",
+                  norms_key(experiment), dpb_config_origin(experiment->config, "comm", "shard"),
+                  experiment->settings.comm.name, comms);
 }
