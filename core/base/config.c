@@ -280,8 +280,7 @@ dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, 
     if (!dot)
         return dpb_fail(DPB_USAGE, "%s: '%s' is not SECTION.KEY=VALUE", origin, assignment);
     char *copy = strdup(assignment);
-    if (!copy)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    DPB_TRY(dpb_allocated(copy));
     char *key_end = copy + (equals - assignment), *section_end = copy + (dot - assignment);
     char *value = dpb_trim(key_end + 1, copy + strlen(copy));
     char *key = dpb_trim(section_end + 1, key_end);

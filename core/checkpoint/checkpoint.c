@@ -121,8 +121,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint,
     *tensors = (struct tensors){.layout = layout,
                                 .array = calloc(n + checkpoint->n_more + 1, sizeof *tensors->array),
                                 .names = calloc(n + 1, sizeof *tensors->names)};
-    if (!tensors->array || !tensors->names)
-        return dpb_fail(DPB_NO_MEMORY, "checkpoint of %s: out of memory", graph->name);
+    DPB_TRY(dpb_allocated(tensors->array && tensors->names));
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
         DPB_TRY(add_tensor(tensors, checkpoint, own_weight(graph, i)));

@@ -171,8 +171,7 @@ dpb_status dpb_arenas_make(struct dpb_arena_memory *m, const struct dpb_comm_pla
     m->peers_device = calloc(places, sizeof *m->peers_device);
     m->views = calloc(places, sizeof *m->views);
     m->direct = calloc(n_ranks, sizeof *m->direct);
-    if (!m->peers_device || !m->views || !m->direct)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
+    DPB_TRY(dpb_allocated(m->peers_device && m->views && m->direct));
     DPB_TRY(dpb_world_share("arenas", offered, DPB_ARENA_KINDS, &m->shared));
     DPB_TRY(share_device(m));
     for (uint32_t rank = 0; rank < n_ranks; rank++)

@@ -294,8 +294,7 @@ dpb_status dpb_resident_open(struct dpb_exchange *exchange)
         return DPB_OK;
     resident->buckets = calloc(n, sizeof *resident->buckets);
     resident->held = calloc(n, sizeof *resident->held);
-    if (!resident->buckets || !resident->held)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to tell which weights are here");
+    DPB_TRY(dpb_allocated(resident->buckets && resident->held));
     /* Pages of a bucket go one by one; where the kernel has no huge pages the advice fails. */
     (void)madvise(exchange->arenas.weights, dpb_arena_bytes(exchange, exchange->layout.weight_type),
                   MADV_NOHUGEPAGE);

@@ -115,8 +115,7 @@ static dpb_status get_staged_event(struct dpb_exchange *exchange, struct dpb_eve
     size_t n = exchange->staging.n_events;
     if (exchange->staging.next_event == n) { /* in the first step */
         struct dpb_event **more = realloc(exchange->staging.events, (n + 1) * sizeof *more);
-        if (!more)
-            return dpb_fail(DPB_NO_MEMORY, "no memory for the events of a step");
+        DPB_TRY(dpb_allocated(more));
         exchange->staging.events = more;
         DPB_TRY(exchange->memory.place->ops->new_event(exchange->memory.place->device, &more[n]));
         exchange->staging.n_events++;

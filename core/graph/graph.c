@@ -82,8 +82,7 @@ static dpb_status lay_out(struct dpb_graph_builder *builder)
 {
     struct dpb_graph *graph = builder->graph;
     struct dpb_tensor *ordered = calloc(graph->n_tensors, sizeof *ordered);
-    if (!ordered)
-        return dpb_fail(DPB_NO_MEMORY, "model '%s': out of memory", graph->name);
+    DPB_TRY(dpb_allocated(ordered));
     uint32_t n_ordered = 0;
     for (uint32_t i = graph->n_nodes; i-- > 0;) {
         struct dpb_node *node = &builder->nodes[i];

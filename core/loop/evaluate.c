@@ -223,8 +223,7 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
         return DPB_OK;
     }
     void *own_state = malloc(bytes + 1);
-    if (!own_state)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
+    DPB_TRY(dpb_allocated(own_state));
     const int64_t begun_ns = dpb_trace_begin();
     dpb_status status = evaluate(trainer, name, own_state);
     dpb_trace_end(DPB_TRACE_EVALUATE, 0, trainer->course.step, begun_ns);

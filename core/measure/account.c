@@ -60,8 +60,7 @@ dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
     account.capacity = 2 * capacity;
     for (int s = 0; s < N_SERIES; s++) {
         account.series[s].at = calloc(account.capacity, sizeof(struct interval));
-        if (!account.series[s].at)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory for the account of time");
+        DPB_TRY(dpb_allocated(account.series[s].at));
     }
     return DPB_OK;
 }

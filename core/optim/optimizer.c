@@ -596,8 +596,7 @@ static dpb_status list_decays(struct dpb_optimizer *optimizer)
 {
     const struct dpb_graph *graph = optimizer->args.graph;
     optimizer->decays = calloc(graph->n_tensors + 1u, sizeof *optimizer->decays);
-    if (!optimizer->decays)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the ranges with weight decay");
+    DPB_TRY(dpb_allocated(optimizer->decays));
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         uint64_t begin = graph->tensors[t].offset;
         uint64_t end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
@@ -670,8 +669,7 @@ static dpb_status make_norms(struct dpb_optimizer *optimizer)
                                 .n_pieces = cut_pieces(optimizer, NULL),
                                 .n_tensors = optimizer->args.graph->n_tensors};
     optimizer->host_norms = calloc(1, norms_bytes(norms));
-    if (!optimizer->host_norms)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
+    DPB_TRY(dpb_allocated(optimizer->host_norms));
     place_norms(optimizer, optimizer->host_norms);
     cut_pieces(optimizer, optimizer->host_norms);
     uint32_t *first = (uint32_t *)(void *)(optimizer->squares + norms->n_tensors), piece = 0;

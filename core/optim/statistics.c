@@ -62,8 +62,7 @@ dpb_status dpb_statistics_average(const struct dpb_statistics *s, uint32_t n_wor
         return DPB_OK;
     char key[96];
     void *other = malloc(size);
-    if (!other)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to average batch-norm's statistics");
+    DPB_TRY(dpb_allocated(other));
     snprintf(key, sizeof key, "%s/state", name);
     dpb_status status = dpb_store_put_own(key, s->running, size);
     memset(average, 0, size);

@@ -141,8 +141,7 @@ static dpb_status add_delay(struct dpb_delay *made, const char *file, int number
     if ((made->n_trace & (made->n_trace - 1)) == 0) { /* full: it has room for a power of two */
         int64_t *more =
             realloc(made->trace_ns, (made->n_trace ? 2 * made->n_trace : 1) * sizeof *more);
-        if (!more)
-            return dpb_fail(DPB_NO_MEMORY, "%s: no memory for the trace", file);
+        DPB_TRY(dpb_allocated(more));
         made->trace_ns = more;
     }
     made->trace_ns[made->n_trace++] = (int64_t)time_ns;

@@ -62,8 +62,7 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
     size_t owner_bytes = strlen(plugin->name) + 32;
     /* The owner's name for messages lies behind the options. */
     char *memory = calloc(1, plugin->options_size + owner_bytes);
-    if (!memory)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the options of %s", plugin->name);
+    DPB_TRY(dpb_allocated(memory));
     char *owner = memory + plugin->options_size;
     snprintf(owner, owner_bytes, "%s '%s'", dpb_plugin_kind_name[kind], plugin->name);
     experiment->options[kind] = memory;
@@ -142,8 +141,7 @@ static dpb_status derive_machines(struct dpb_experiment *experiment, uint32_t n_
                                dpb_config_origin(experiment->config, "run", "learners"), n_ranks,
                                DPB_JOB_RANKS);
     experiment->machines = calloc(n_ranks, sizeof *experiment->machines);
-    if (!experiment->machines)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the machines of %u ranks", n_ranks);
+    DPB_TRY(dpb_allocated(experiment->machines));
     if (!dpb_machines_parse(hosts, n_ranks, experiment->machines, &experiment->n_machines, why))
         return dpb_config_fail(experiment->config, DPB_USAGE, "comm", "hosts",
                                "comm.hosts = %s: %s", hosts, why);

@@ -68,8 +68,7 @@ static dpb_status check_target(const struct dpb_settings *settings)
     const size_t bytes = DPB_JOURNAL_EVALS * sizeof(struct dpb_eval);
     struct dpb_eval *evals = malloc(bytes);
     uint64_t n, met = 0;
-    if (!evals)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the evaluations of %s", path);
+    DPB_TRY(dpb_allocated(evals));
     dpb_status status = dpb_evaluations_read(path, evals, DPB_JOURNAL_EVALS, &n);
     while (status == DPB_OK && met < n && !dpb_evaluations_meet(evals, met + 1, settings))
         met++;

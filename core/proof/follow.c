@@ -484,8 +484,7 @@ dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *jo
         return DPB_OK;
     }
     struct dpb_follow *follow = calloc(1, sizeof *follow);
-    if (!follow)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to follow elements");
+    DPB_TRY(dpb_allocated(follow));
     exchange->onlooker =
         (struct dpb_onlooker){follow, begin_exchange, note_gradients, note_weights};
     follow->exchange = exchange;

@@ -35,8 +35,7 @@ static dpb_status choose_sources(struct dpb_collection *c, bool *asks)
 {
     uint64_t here = 0, elsewhere = 0, all = c->layout->n_elements;
     c->holdings = calloc(dpb_world.n_ranks, sizeof *c->holdings);
-    if (!c->holdings)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to collect from %u ranks", dpb_world.n_ranks);
+    DPB_TRY(dpb_allocated(c->holdings));
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
         DPB_TRY(dpb_store_get_of(rank, "collect/owned", &c->holdings[rank],
                                  sizeof c->holdings[rank], NULL));
@@ -72,8 +71,7 @@ static dpb_status give_state(const struct dpb_collection *c, const char *key)
     const struct dpb_mapping state = dpb_optimizer_mapping(c->optimizer);
     dpb_status status = DPB_OK;
     char *piece = malloc(DPB_STORE_VALUE_BYTES);
-    if (!piece)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to give the optimizer's state");
+    DPB_TRY(dpb_allocated(piece));
     for (uint64_t at = 0, n; at < state.bytes && status == DPB_OK; at += n) {
         n = state.bytes - at < DPB_STORE_VALUE_BYTES ? state.bytes - at : DPB_STORE_VALUE_BYTES;
         memcpy(piece, (const char *)state.memory + at, n);
@@ -236,8 +234,7 @@ dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_l
     if (bytes > 0)
         memcpy(c->owned.memory, c->plan->owned, bytes);
     c->mapped = calloc((size_t)dpb_world.n_ranks * SHARED, sizeof *c->mapped);
-    if (!c->mapped)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
+    DPB_TRY(dpb_allocated(c->mapped));
     const struct dpb_mapping mine[SHARED] = {
         [SHARED_STATE] = dpb_optimizer_mapping(c->optimizer), [SHARED_OWNED] = c->owned};
     DPB_TRY(dpb_world_share_with_0("optimizers", mine, SHARED, c->mapped));

@@ -116,8 +116,7 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
     const size_t most = (size_t)saved.n * n_workers + 1;
     tensors->tensors = calloc(most, sizeof *tensors->tensors);
     tensors->sources = calloc(most, sizeof *tensors->sources);
-    if (!tensors->tensors || !tensors->sources)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to list the state of %u workers", n_workers);
+    DPB_TRY(dpb_allocated(tensors->tensors && tensors->sources));
     for (uint32_t i = 0; i < saved.n; i++)
         for (uint32_t rank = 0; rank < (saved.arrays[i].common ? 1 : n_workers); rank++) {
             struct dpb_saved_source *source = &tensors->sources[tensors->n];

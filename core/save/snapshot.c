@@ -201,8 +201,7 @@ static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path
                                &weights));
     void *average =
         malloc(experiment->graph->n_state_elements * dpb_dtype_size(experiment->weight_type) + 1);
-    if (!average)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
+    DPB_TRY(dpb_allocated(average));
     snprintf(name, sizeof name, "checkpoint/%u", snapshot->n_begun++);
     dpb_status status = dpb_statistics_average(snapshot->statistics, replicas, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)

@@ -351,8 +351,7 @@ static dpb_status prepare(struct maker *maker)
     maker->callees = calloc(args->n_peers + 1, sizeof *maker->callees);
     maker->diallers = calloc(maker->n_missing + 1, sizeof *maker->diallers);
     maker->fds = calloc(1 + maker->n_missing + maker->door.n_visitors, sizeof *maker->fds);
-    if (!maker->callees || !maker->diallers || !maker->fds)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to connect %s", args->what);
+    DPB_TRY(dpb_allocated(maker->callees && maker->diallers && maker->fds));
     for (uint32_t i = 0; i < args->n_peers; i++) {
         struct dpb_connect_peer *peer = &args->peers[i];
         if (!peer->dialled)

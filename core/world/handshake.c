@@ -155,8 +155,7 @@ dpb_status dpb_door_open(struct dpb_door *door, uint32_t n_expected)
 {
     door->n_visitors = n_expected + DPB_STRANGERS;
     door->visitors = calloc(door->n_visitors, sizeof *door->visitors);
-    if (!door->visitors)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to connect %u peers", n_expected);
+    DPB_TRY(dpb_allocated(door->visitors));
     for (uint32_t i = 0; i < door->n_visitors; i++)
         door->visitors[i].fd = -1;
     return DPB_OK;

@@ -79,8 +79,7 @@ static dpb_status new_event(void *device, struct dpb_event **event)
 {
     int64_t *recorded_ns = calloc(1, sizeof *recorded_ns);
     (void)device;
-    if (!recorded_ns)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory for an event");
+    DPB_TRY(dpb_allocated(recorded_ns));
     struct dpb_event *made = dpb_events.adopt(&events, recorded_ns);
     if (!made)
         return DPB_NO_MEMORY;
