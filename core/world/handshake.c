@@ -45,19 +45,20 @@ static dpb_heard say(struct dpb_meeting *meeting, const void *bytes, size_t n, i
                : end(meeting, DPB_HEARD_END, "it is gone");
 }
 
-/* Reads on until `n` bytes are there, and never more. 1: they are; 0: not yet; -1: it is broken. */
-static int hear(struct dpb_meeting *meeting, void *bytes, size_t n)
+/* Reads on until `n` bytes are there, and never more. DPB_HEARD_PROOF: they are; DPB_HEARD_PART: not
+ * yet; DPB_HEARD_END: the other side closed the connection, for which `closed` stands. */
+static dpb_heard hear(struct dpb_meeting *meeting, void *bytes, size_t n, const char *closed)
 {
     ssize_t got = recv(meeting->fd, (char *)bytes + meeting->n_bytes, n - meeting->n_bytes, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
+        return DPB_HEARD_PART;
     if (got <= 0)
-        return -1;
+        return end(meeting, DPB_HEARD_END, closed);
     meeting->n_bytes += (size_t)got;
     if (meeting->n_bytes < n)
-        return 0;
+        return DPB_HEARD_PART;
     meeting->n_bytes = 0;
-    return 1;
+    return DPB_HEARD_PROOF;
 }
 
 /* ---- the dialler --------------------------------------------------------------------------- */
@@ -73,11 +74,10 @@ dpb_heard dpb_meeting_begin(struct dpb_meeting *meeting)
 static dpb_heard hear_answer(struct dpb_meeting *meeting, const struct dpb_circle *circle)
 {
     uint8_t code[DPB_MAC_BYTES];
-    int heard = hear(meeting, &meeting->answer, sizeof meeting->answer);
-    if (heard < 0)
-        return end(meeting, DPB_HEARD_END, "the connection was closed before an answer");
-    if (heard == 0)
-        return DPB_HEARD_PART;
+    const dpb_heard heard = hear(meeting, &meeting->answer, sizeof meeting->answer,
+                                 "the connection was closed before an answer");
+    if (heard != DPB_HEARD_PROOF)
+        return heard;
     code_of(meeting, circle, SIDE_ANSWER, code);
     if (!dpb_same_bytes(code, meeting->answer.code, sizeof code))
         return end(meeting, DPB_HEARD_STRANGER, "it does not know the job's secret");
@@ -88,21 +88,17 @@ static dpb_heard hear_answer(struct dpb_meeting *meeting, const struct dpb_circl
 static dpb_heard hear_welcome(struct dpb_meeting *meeting)
 {
     char byte;
-    int heard = hear(meeting, &byte, 1);
-    if (heard < 0)
-        return end(meeting, DPB_HEARD_END, "the connection was closed before it was welcome");
-    return heard == 0 ? DPB_HEARD_PART : DPB_HEARD_PROOF;
+    return hear(meeting, &byte, 1, "the connection was closed before it was welcome");
 }
 
 /* ---- the acceptor -------------------------------------------------------------------------- */
 
 static dpb_heard hear_hello(struct dpb_meeting *meeting, const struct dpb_circle *circle)
 {
-    int heard = hear(meeting, &meeting->greeting, sizeof meeting->greeting);
-    if (heard < 0)
-        return end(meeting, DPB_HEARD_END, "it said nothing");
-    if (heard == 0)
-        return DPB_HEARD_PART;
+    const dpb_heard heard =
+        hear(meeting, &meeting->greeting, sizeof meeting->greeting, "it said nothing");
+    if (heard != DPB_HEARD_PROOF)
+        return heard;
     if (meeting->greeting.magic != DPB_GREETING_MAGIC ||
         (circle->expects && !circle->expects(circle->context, &meeting->greeting)))
         return end(meeting, DPB_HEARD_STRANGER,
@@ -115,11 +111,10 @@ static dpb_heard hear_hello(struct dpb_meeting *meeting, const struct dpb_circle
 static dpb_heard hear_proof(struct dpb_meeting *meeting, const struct dpb_circle *circle)
 {
     uint8_t code[DPB_MAC_BYTES];
-    int heard = hear(meeting, meeting->code, sizeof meeting->code);
-    if (heard < 0)
-        return end(meeting, DPB_HEARD_END, "it left without proving that it knows the secret");
-    if (heard == 0)
-        return DPB_HEARD_PART;
+    const dpb_heard heard = hear(meeting, meeting->code, sizeof meeting->code,
+                                 "it left without proving that it knows the secret");
+    if (heard != DPB_HEARD_PROOF)
+        return heard;
     code_of(meeting, circle, SIDE_PROOF, code);
     if (!dpb_same_bytes(code, meeting->code, sizeof code))
         return end(meeting, DPB_HEARD_STRANGER, "it does not know the job's secret");
