@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +21,18 @@ bool dpb_write_all(int fd, const void *bytes, size_t n)
         n -= (size_t)written;
     }
     return true;
+}
+
+int dpb_memory_file(const char *name, size_t bytes)
+{
+    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || (ftruncate(fd, (off_t)bytes) == 0 &&
+                   fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0))
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 static int kept_stdout = -1;

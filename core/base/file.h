@@ -1,6 +1,6 @@
 /*
- * file.h - a complete write to files of all kinds; whose standard output is; how many files may be
- * open; where dpbench is.
+ * file.h - a complete write to files of all kinds; files in memory; whose standard output is; how
+ * many files may be open; where dpbench is.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H
@@ -11,6 +11,9 @@
 /* Writes all bytes to a file or a blocking socket. False: see errno. dpbench ignores SIGPIPE, so a
  * closed socket is an error, too. */
 bool dpb_write_all(int fd, const void *bytes, size_t n);
+
+/* A file in memory, of a size that nobody can change under its readers; -1: see errno. */
+int dpb_memory_file(const char *name, size_t bytes);
 
 /* From here on what libraries and plugins print goes to standard error: one line of theirs on
  * standard output would spoil a document there. The main thread, in pairs or not; nothing to do is

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 
 #define BOARD_MAGIC UINT64_C(0x324452414f425044) /* "DPBOARD2" */
@@ -99,23 +100,6 @@ static dpb_status map_board(struct dpb_board *board, int protection)
     return DPB_OK;
 }
 
-/* A descriptor of that size that nobody can shrink under its readers. */
-static dpb_status create_memory(size_t bytes, int *fd)
-{
-    int made = memfd_create("dpbench-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (made < 0)
-        return dpb_fail(DPB_FAILED, "memfd_create: %s", strerror(errno));
-    if (ftruncate(made, (off_t)bytes) != 0 ||
-        fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        int error = errno;
-        close(made);
-        return dpb_fail(DPB_NO_MEMORY, "cannot size the job's shared memory to %zu bytes: %s",
-                        bytes, strerror(error));
-    }
-    *fd = made;
-    return DPB_OK;
-}
-
 dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board)
 {
     size_t stride = whole_pages(journal_bytes), total;
@@ -127,10 +111,13 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
                         journal_bytes, n_ranks);
     struct dpb_board *made = calloc(1, sizeof *made);
     DPB_TRY(dpb_allocated(made));
-    made->fd = -1;
+    made->fd = dpb_memory_file("dpbench-board", total);
     made->bytes = total;
-    dpb_status status = create_memory(total, &made->fd);
-    DPB_THEN(status, map_board(made, PROT_READ | PROT_WRITE));
+    dpb_status status =
+        made->fd >= 0
+            ? map_board(made, PROT_READ | PROT_WRITE)
+            : dpb_fail(DPB_NO_MEMORY, "cannot make the job's shared memory of %zu bytes: %s", total,
+                       strerror(errno));
     if (status != DPB_OK) {
         dpb_board_destroy(made);
         return status;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "machine/rights.h"
@@ -124,17 +125,11 @@ dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t wind
         return DPB_OK;
     }
     snprintf(full, sizeof full, "dpbench-%s", name);
-    int fd = memfd_create(full, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return dpb_fail(DPB_FAILED, "memfd_create for %s: %s", name, strerror(errno));
     /* Sealed, so that no peer can take pages away from under another. */
-    if (bytes > INT64_MAX || ftruncate(fd, (off_t)bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        int error = errno;
-        close(fd);
+    const int fd = dpb_memory_file(full, bytes);
+    if (fd < 0)
         return dpb_fail(DPB_NO_MEMORY, "cannot make %zu bytes of shared memory for %s: %s", bytes,
-                        name, strerror(error));
-    }
+                        name, strerror(errno));
     made.fd = fd;
     dpb_status status = map_memory(fd, name, &made);
     if (status == DPB_OK && window > 0) {
