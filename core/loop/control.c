@@ -253,6 +253,23 @@ uint32_t dpb_control_nap_us(const struct dpb_control *control)
     return control->rank == 0 ? SERVES_US : SERVES_US + A_RANK_US * control->n_ranks;
 }
 
+/* A nap in a wait for the other workers. Fails when the job ends, and at the deadline. */
+static dpb_status rest(struct dpb_deadline deadline, long nap_ns, uint64_t step,
+                       const char *purpose)
+{
+    const struct timespec nap = {.tv_nsec = nap_ns};
+    nanosleep(&nap, NULL);
+    if (dpb_board_job_ended(dpb_world.board))
+        return dpb_wait_cancelled(&(struct dpb_wait){.purpose = purpose});
+    return dpb_deadline_passed(deadline)
+               ? dpb_fail(
+                     DPB_TIMEOUT,
+                     "step %llu: the other workers did not take part in %s within %.0f s; give "
+                     "run.timeout_s more if they are only slow",
+                     (unsigned long long)step, purpose, (double)dpb_world.timeout_ns * 1e-9)
+               : DPB_OK;
+}
+
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions)
 {
     if (dpb_control_try(control, step, actions))
@@ -260,18 +277,9 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
     dpb_world_note("control", UINT64_MAX, UINT32_MAX);
     const struct dpb_deadline deadline = dpb_deadline_in(dpb_world.timeout_ns);
     while (!dpb_control_try(control, step, actions)) {
-        const struct timespec nap = {.tv_nsec = 50000};
         if (control->meanwhile)
             DPB_TRY(control->meanwhile(control->owner));
-        nanosleep(&nap, NULL);
-        if (dpb_board_job_ended(dpb_world.board))
-            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "a change of phase"});
-        if (dpb_deadline_passed(deadline))
-            return dpb_fail(
-                DPB_TIMEOUT,
-                "step %llu: the other workers did not reach the same step within %.0f s "
-                "of a change of phase; give run.timeout_s more if they are only slow",
-                (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
+        DPB_TRY(rest(deadline, 50000, step, "a change of phase"));
     }
     return DPB_OK;
 }
@@ -309,15 +317,7 @@ dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t
     for (uint64_t looks = 1; !dpb_control_hear(control, highest); looks++) {
         if (dpb_world.may_spin && looks % LOOKS != 0)
             continue;
-        const struct timespec nap = {.tv_nsec = 20000};
-        nanosleep(&nap, NULL);
-        if (dpb_board_job_ended(dpb_world.board))
-            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "an agreement"});
-        if (dpb_deadline_passed(deadline))
-            return dpb_fail(DPB_TIMEOUT,
-                            "step %llu: the other workers did not take part in an agreement "
-                            "within %.0f s; give run.timeout_s more if they are only slow",
-                            (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
+        DPB_TRY(rest(deadline, 20000, step, "an agreement"));
     }
     return DPB_OK;
 }
