@@ -13,6 +13,7 @@
 #include "exchange/step.h"
 #include "measure/trace.h"
 #include "plan/contract.h"
+#include "plan/estimate.h"
 #include "plan/evaluations.h"
 #include "plan/fit.h"
 #include "plan/resume.h"
@@ -41,7 +42,6 @@ static dpb_status compile(struct dpb_trainer *trainer)
     const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_exchange *exchange = &trainer->exchange;
     struct dpb_engine *engine = &trainer->engine;
-    const bool on_device = exchange->memory.on_device;
     DPB_TRY(dpb_statistics_open(experiment->graph, experiment->weight_type, &trainer->statistics));
     DPB_TRY(dpb_staging_open(exchange));
     if (exchange->passes.takes_events)
@@ -50,20 +50,14 @@ static dpb_status compile(struct dpb_trainer *trainer)
         const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
         DPB_TRY(data_ops->pool(experiment->data, DPB_TRAIN, &trainer->pool));
     }
-    const struct dpb_compile_args compile = {
-        .graph = experiment->graph,
-        .batch = experiment->batch,
-        .precision = (dpb_precision)experiment->settings.run.precision,
-        .training = experiment->settings.run.mode == DPB_MODE_TRAIN,
-        .format = &experiment->data_info.format,
-        .profile = experiment->settings.run.profile,
-        .on_device = on_device,
-        .pool = trainer->pool};
+    struct dpb_compile_args compile = dpb_experiment_compile_args(experiment);
+    compile.profile = experiment->settings.run.profile;
+    compile.pool = trainer->pool;
     const struct dpb_device_memory memory = {.weights = exchange->weights,
                                              .gradients = exchange->staging.device,
                                              .state = trainer->statistics.running,
                                              .statistics = trainer->statistics.micro_batch,
-                                             .on_device = on_device,
+                                             .on_device = exchange->memory.on_device,
                                              .takes_events = exchange->passes.takes_events};
     DPB_TRY(engine->ops->compile(engine->device, &compile, &memory, &engine->program));
     exchange->passes.ops = engine->ops;

@@ -89,7 +89,7 @@ uint64_t dpb_experiment_kept_memory(const struct dpb_experiment *experiment)
                : 0;
 }
 
-static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
+struct dpb_compile_args dpb_experiment_compile_args(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     return (struct dpb_compile_args){.graph = experiment->graph,
@@ -103,7 +103,7 @@ static struct dpb_compile_args compile_args_of(const struct dpb_experiment *expe
 dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    const struct dpb_compile_args compile = compile_args_of(experiment);
+    const struct dpb_compile_args compile = dpb_experiment_compile_args(experiment);
     *bytes = 0;
     if (!device->bytes_moved || !compile.training)
         return DPB_OK;
@@ -142,7 +142,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         return total + read;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
         total = arena + (dpb_saves(settings) ? state : 0);
-    const struct dpb_compile_args compile = compile_args_of(experiment);
+    const struct dpb_compile_args compile = dpb_experiment_compile_args(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device) {
         const bool narrows = settings->run.mode == DPB_MODE_TRAIN &&

@@ -27,6 +27,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
 /* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. The device's
  * further memory is known when it compiles. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
+/* How the device compiles a worker's program: all but what the rank itself brings. */
+struct dpb_compile_args dpb_experiment_compile_args(const struct dpb_experiment *experiment);
 /* Bytes that a worker's forward and backward of a micro-batch read and write
  * (dpb_device_ops.bytes_moved). 0: the run does not train, or its device does not count. */
 dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes);
