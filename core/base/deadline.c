@@ -40,9 +40,7 @@ static int64_t read_clock(void)
 /* CPU time of all threads: one may compute while others wait. */
 static int64_t computed_ns(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+    return dpb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* The process may be frozen between any two lines. The time of the look is stored last, so that a

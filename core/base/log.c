@@ -413,9 +413,14 @@ void dpb_log_set_hooks(const struct dpb_log_hooks *hooks)
     pthread_mutex_unlock(&lock);
 }
 
+int64_t dpb_clock_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(clock, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 int64_t dpb_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return dpb_clock_ns(CLOCK_MONOTONIC);
 }

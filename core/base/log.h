@@ -6,6 +6,7 @@
 #define DPB_CORE_BASE_LOG_H
 
 #include <stdarg.h>
+#include <time.h>
 
 #include "dpbench/host.h"
 
@@ -57,6 +58,7 @@ struct dpb_log_hooks {
 };
 void dpb_log_set_hooks(const struct dpb_log_hooks *hooks); /* NULL: none. Copied */
 
+int64_t dpb_clock_ns(clockid_t clock);
 int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
 void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
 uint64_t dpb_alloc_held(void); /* bytes allocated and not released */

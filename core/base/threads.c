@@ -3,7 +3,8 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
+
+#include "base/log.h"
 
 /* Two feeds of 256 helpers each, and a few more. A thread without a place counts as another's. */
 enum { PLACES = 1024 };
@@ -16,13 +17,6 @@ static struct {
 static int64_t left_ns; /* of threads that have ended */
 
 static _Thread_local int own_place = -1;
-
-static int64_t read_ns(clockid_t clock)
-{
-    struct timespec used = {0};
-    (void)clock_gettime(clock, &used);
-    return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
-}
 
 void dpb_thread_enter(void)
 {
@@ -39,7 +33,7 @@ void dpb_thread_leave(void)
 {
     pthread_mutex_lock(&lock);
     if (own_place >= 0) {
-        left_ns += read_ns(places[own_place].clock);
+        left_ns += dpb_clock_ns(places[own_place].clock);
         places[own_place].taken = false;
         own_place = -1;
     }
@@ -51,7 +45,7 @@ int64_t dpb_threads_others_ns(void)
     pthread_mutex_lock(&lock);
     int64_t known_ns = left_ns;
     for (int i = 0; i < PLACES; i++)
-        known_ns += places[i].taken ? read_ns(places[i].clock) : 0;
+        known_ns += places[i].taken ? dpb_clock_ns(places[i].clock) : 0;
     pthread_mutex_unlock(&lock);
-    return read_ns(CLOCK_PROCESS_CPUTIME_ID) - known_ns;
+    return dpb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - known_ns;
 }
