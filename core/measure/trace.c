@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include "base/log.h"
-
 struct dpb_trace_ring *dpb_trace_ring;
 
 static pthread_mutex_t ring_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,11 +37,6 @@ void dpb_trace_stop(void)
     pthread_mutex_lock(&ring_lock);
     stopped = true;
     pthread_mutex_unlock(&ring_lock);
-}
-
-int64_t dpb_trace_now(void)
-{
-    return dpb_now_ns();
 }
 
 void dpb_trace_write(struct dpb_trace_span span)

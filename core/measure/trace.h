@@ -11,6 +11,7 @@
 #ifndef DPB_CORE_MEASURE_TRACE_H
 #define DPB_CORE_MEASURE_TRACE_H
 
+#include "base/log.h"
 #include "base/settings.h"
 #include "dpbench/host.h"
 
@@ -70,21 +71,20 @@ static inline void dpb_trace(uint32_t kind, uint64_t number, int64_t begin_ns, i
 }
 
 /* Begins a span. Pass the result to dpb_trace_end. */
-int64_t dpb_trace_now(void);
 static inline int64_t dpb_trace_begin(void)
 {
-    return dpb_trace_ring ? dpb_trace_now() : 0;
+    return dpb_trace_ring ? dpb_now_ns() : 0;
 }
 static inline void dpb_trace_end(uint32_t kind, uint32_t of, uint64_t number, int64_t begun_ns)
 {
     if (dpb_trace_ring)
-        dpb_trace_write((struct dpb_trace_span){begun_ns, dpb_trace_now(), number, kind, of});
+        dpb_trace_write((struct dpb_trace_span){begun_ns, dpb_now_ns(), number, kind, of});
 }
 /* A moment. */
 static inline void dpb_trace_mark(uint32_t kind, uint64_t number)
 {
     if (dpb_trace_ring) {
-        const int64_t now_ns = dpb_trace_now();
+        const int64_t now_ns = dpb_now_ns();
         dpb_trace_write((struct dpb_trace_span){now_ns, now_ns, number, kind, 0});
     }
 }
