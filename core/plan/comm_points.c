@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/parse.h"
 
@@ -34,13 +35,11 @@ static dpb_status add_list(const struct dpb_experiment *experiment, struct dpb_c
                            uint32_t *n)
 {
     char *text = strdup(experiment->settings.comm_test.sizes), *rest = text, *word;
-    dpb_status status = text ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "no memory for comm_test.sizes");
+    dpb_status status = dpb_allocated(text);
     while (status == DPB_OK && (word = strsep(&rest, ","))) {
         char units[128];
         uint64_t bytes;
-        word += strspn(word, " ");
-        for (size_t length = strlen(word); length > 0 && word[length - 1] == ' ';)
-            word[--length] = '\0';
+        word = dpb_trim(word, word + strlen(word));
         dpb_unit_names(dpb_size_units, units, sizeof units);
         if (dpb_parse_quantity(word, dpb_size_units, "B", &bytes) != DPB_PARSED || bytes == 0)
             status =

@@ -8,17 +8,12 @@
 #include "base/options.h"
 #include "base/parse.h"
 
-static bool has_option(const struct dpb_plugin *plugin, const char *key)
-{
-    return plugin->options && dpb_options_find(plugin->options, key);
-}
-
 dpb_status dpb_emulation_adopt(struct dpb_experiment *experiment)
 {
     const struct dpb_setting *file = dpb_config_get(experiment->config, "model", "file");
     if (!dpb_experiment_emulates(experiment) || !file ||
-        !has_option(experiment->plugins[DPB_PLUGIN_MODEL], "file") ||
-        !has_option(experiment->plugins[DPB_PLUGIN_DEVICE], "profile") ||
+        !dpb_options_find(experiment->plugins[DPB_PLUGIN_MODEL]->options, "file") ||
+        !dpb_options_find(experiment->plugins[DPB_PLUGIN_DEVICE]->options, "profile") ||
         dpb_config_get(experiment->config, "device", "profile"))
         return DPB_OK;
     return dpb_config_set(experiment->config, "device", "profile", file->value, "model.file");

@@ -116,15 +116,6 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-static bool has_interface(const struct dpb_experiment *experiment)
-{
-    for (size_t i = 0; i < experiment->n_tables; i++)
-        if (strcmp(experiment->tables[i].section, "comm") == 0 &&
-            dpb_options_find(experiment->tables[i].rows, "interface"))
-            return true;
-    return false;
-}
-
 static dpb_status derive_machines(struct dpb_experiment *experiment, uint32_t n_hosts)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
@@ -216,8 +207,11 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
         status = dpb_options_parse_known(&made->tables[i], made->config);
     DPB_THEN(status, dpb_settings_derive(&made->settings, made->config));
     DPB_THEN(status, load_all(made));
-    DPB_THEN(status,
-             dpb_hosts_adopt(&made->settings.run, has_interface(made), made->config, &n_hosts));
+    if (status == DPB_OK) {
+        const struct dpb_option *options = made->plugins[DPB_PLUGIN_COMM]->options;
+        const bool has_interface = dpb_options_find(options, "interface");
+        status = dpb_hosts_adopt(&made->settings.run, has_interface, made->config, &n_hosts);
+    }
     DPB_THEN(status, dpb_emulation_adopt(made));
     DPB_THEN(status, dpb_refuse_unknown(made));
     DPB_THEN(status, dpb_options_parse(made->tables, made->n_tables, made->config));
