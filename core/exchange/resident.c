@@ -82,8 +82,7 @@ static dpb_status await(struct dpb_exchange *exchange, uint64_t number)
     dpb_status status = DPB_OK;
     while (status == DPB_OK && exchange->ops->met(exchange->comm) < number)
         status = exchange->ops->progress(exchange->comm, DPB_FOREVER);
-    dpb_account_leave(entered_ns);
-    return status;
+    return dpb_account_leave(entered_ns, status);
 }
 
 /* What was needed in vain has come before its pages go: needs never depend on when they are met. */

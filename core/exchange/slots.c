@@ -62,8 +62,7 @@ dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end)
     dpb_status status = DPB_OK;
     while (status == DPB_OK && exchange->ops->taken(exchange->comm) < needed)
         status = move_on(exchange);
-    dpb_account_leave(entered_ns);
-    return status;
+    return dpb_account_leave(entered_ns, status);
 }
 
 dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier)

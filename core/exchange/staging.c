@@ -58,24 +58,18 @@ void dpb_staging_close(struct dpb_exchange *exchange)
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
-static uint64_t minimum(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
                             struct dpb_event *event)
 {
     const struct dpb_arenas *arenas = &exchange->arenas;
+    const bool all = frontier >= exchange->layout.n_elements;
     while (exchange->staging.next_bucket < arenas->n_buckets &&
-           minimum((exchange->staging.next_bucket + 1) * arenas->bucket_elements,
-                   exchange->layout.n_elements) <= frontier) {
-        int64_t entered_ns = dpb_account_enter();
+           (all || (exchange->staging.next_bucket + 1) * arenas->bucket_elements <= frontier)) {
+        const int64_t entered_ns = dpb_account_enter();
         dpb_trace_mark(DPB_TRACE_READY, exchange->staging.next_bucket);
-        dpb_status status =
-            exchange->ops->ready(exchange->comm, exchange->staging.next_bucket++, event);
-        dpb_account_leave(entered_ns);
-        DPB_TRY(status);
+        DPB_TRY(dpb_account_leave(
+            entered_ns,
+            exchange->ops->ready(exchange->comm, exchange->staging.next_bucket++, event)));
     }
     return DPB_OK;
 }

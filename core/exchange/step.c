@@ -17,25 +17,20 @@ static const int64_t progress_budget_ns = 500000;
 
 /* ---- an exchange --------------------------------------------------------------------------- */
 
-static bool may_drop(const struct dpb_contract *contract)
-{
-    return contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
-}
-
 static dpb_status begin_given(struct dpb_exchange *exchange)
 {
-    int64_t entered_ns = dpb_account_enter();
+    const int64_t entered_ns = dpb_account_enter();
     dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
     if (exchange->pump.running)
         dpb_pump_kick(&exchange->pump);
-    dpb_account_leave(entered_ns);
-    return status;
+    return dpb_account_leave(entered_ns, status);
 }
 
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
                               bool plain)
 {
     const uint64_t number = exchange->n_begun++;
+    const dpb_consistency kind = exchange->plan.contract.consistency;
     exchange->step = (struct dpb_step){.step = number,
                                        .learning_rate = learning_rate,
                                        .scale = scale,
@@ -48,8 +43,8 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
     exchange->slots.next_tensor = 0;
     exchange->resident.in_step = !plain;
     exchange->passes.given_up = false;
-    exchange->passes.may_stop =
-        may_drop(&exchange->plan.contract) && exchange->memory.device.ops == dpb_host_device.ops;
+    exchange->passes.may_stop = (kind == DPB_PARTIAL || kind == DPB_BATCHES) &&
+                                exchange->memory.device.ops == dpb_host_device.ops;
     if (exchange->late.on) /* at the step's end */
         return DPB_OK;
     if (exchange->onlooker.owner && !plain)
@@ -71,10 +66,8 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
 
 static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
 {
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->progress(exchange->comm, budget_ns);
-    dpb_account_leave(entered_ns);
-    return status;
+    const int64_t entered_ns = dpb_account_enter();
+    return dpb_account_leave(entered_ns, exchange->ops->progress(exchange->comm, budget_ns));
 }
 
 dpb_status dpb_exchange_move(void *exchange_)
@@ -117,13 +110,6 @@ dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status s
     return exchange->passes.given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
 }
 
-/* All of the exchange is enqueued: so is the next forward, behind it. */
-static dpb_status hand_over(struct dpb_exchange *exchange, struct dpb_event *done)
-{
-    exchange->passes.pending = done;
-    return exchange->passes.ops->follow(exchange->passes.program, done);
-}
-
 /* Accounts for the step before: its spans have been reported, and its last event has fired. */
 static dpb_status settle_times(struct dpb_exchange *exchange)
 {
@@ -139,10 +125,12 @@ static dpb_status settle_times(struct dpb_exchange *exchange)
 
 static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
 {
-    if (exchange->passes.takes_events)
-        DPB_TRY(hand_over(exchange, done));
-    else
+    if (!exchange->passes.takes_events) {
         DPB_TRY(dpb_pump_await(exchange, done));
+    } else { /* all of the exchange is enqueued: so is the next forward, behind it */
+        exchange->passes.pending = done;
+        DPB_TRY(exchange->passes.ops->follow(exchange->passes.program, done));
+    }
     return dpb_optimizer_watch(exchange->optimizer, done);
 }
 
@@ -173,11 +161,10 @@ static dpb_status end_step(struct dpb_exchange *exchange)
 static dpb_status expose(struct dpb_exchange *exchange,
                          dpb_status (*end)(struct dpb_exchange *exchange))
 {
-    int64_t entered_ns = dpb_account_enter();
+    const int64_t entered_ns = dpb_account_enter();
     dpb_status status = end(exchange);
     DPB_THEN(status, dpb_optimizer_refused());
-    dpb_account_leave(entered_ns);
-    return status;
+    return dpb_account_leave(entered_ns, status);
 }
 
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
@@ -290,10 +277,9 @@ static dpb_status on_join(void *context, struct dpb_event **event)
 static dpb_status on_replay(void *context)
 {
     struct dpb_exchange *exchange = context;
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->replay(exchange->comm, &exchange->passes.replayed);
-    dpb_account_leave(entered_ns);
-    return status;
+    const int64_t entered_ns = dpb_account_enter();
+    return dpb_account_leave(entered_ns,
+                             exchange->ops->replay(exchange->comm, &exchange->passes.replayed));
 }
 
 static void on_op(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns)

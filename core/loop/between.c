@@ -266,9 +266,7 @@ static dpb_status look_at_control(struct dpb_trainer *trainer)
     const int64_t entered_ns = trainer->exchange.late.on ? dpb_account_enter() : 0;
     const dpb_status status =
         dpb_control_look(&trainer->control, trainer->course.step, &trainer->course.last_actions);
-    if (trainer->exchange.late.on)
-        dpb_account_leave(entered_ns);
-    return status;
+    return trainer->exchange.late.on ? dpb_account_leave(entered_ns, status) : status;
 }
 
 dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop)

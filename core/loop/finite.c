@@ -61,11 +61,9 @@ static dpb_status agree_on_overflow(struct dpb_trainer *trainer, bool overflow, 
     if (trainer->replicas == 1)
         return DPB_OK;
     dpb_world_note("agree", UINT64_MAX, UINT32_MAX);
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status =
-        dpb_control_agree(&trainer->control, trainer->course.step, overflow, highest);
-    dpb_account_leave(entered_ns);
-    return status;
+    const int64_t entered_ns = dpb_account_enter();
+    return dpb_account_leave(
+        entered_ns, dpb_control_agree(&trainer->control, trainer->course.step, overflow, highest));
 }
 
 /* Gradients are exchanged only if the gradients of all ranks are finite. Otherwise no rank

@@ -426,15 +426,16 @@ int64_t dpb_account_enter(void)
     return dpb_now_ns();
 }
 
-void dpb_account_leave(int64_t entered_ns)
+dpb_status dpb_account_leave(int64_t entered_ns, dpb_status status)
 {
     int64_t now = dpb_now_ns();
     if (--account.entered > 0)
-        return;
+        return status;
     account.exposed_ns += now - entered_ns;
     append_exposed(entered_ns, now);
     if (account.running && !account.by_device)
         dpb_trace(DPB_TRACE_EXPOSED, 0, entered_ns, now);
+    return status;
 }
 
 void dpb_account_stopped(void)

@@ -57,7 +57,7 @@ void dpb_account_begin(double learning_rate);
 void dpb_account_mark(dpb_part part);
 /* Enters communicator code; returns the time. Nested enters and leaves are only counted. */
 int64_t dpb_account_enter(void);
-void dpb_account_leave(int64_t entered_ns);
+dpb_status dpb_account_leave(int64_t entered_ns, dpb_status status);
 /* Of the step; once before its end. correct: labels, as in struct dpb_outcome. */
 void dpb_account_loss(double loss, uint64_t correct);
 void dpb_account_stopped(void); /* likewise: no loss, since the forward was stopped */

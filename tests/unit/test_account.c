@@ -91,7 +91,7 @@ static void expose(struct bitmap *map)
 {
     int64_t entered_ns = dpb_account_enter();
     clock_ns += draw(20);
-    dpb_account_leave(entered_ns);
+    (void)dpb_account_leave(entered_ns, DPB_OK);
     mark_bits(map, map->exposed, entered_ns, clock_ns);
 }
 
@@ -260,9 +260,9 @@ TEST_WITH(test_nested, open_account, close_account)
         clock_ns += 2;
         const int64_t looked_ns = dpb_account_enter();
         clock_ns++;
-        dpb_account_leave(looked_ns);
+        (void)dpb_account_leave(looked_ns, DPB_OK);
     }
-    dpb_account_leave(entered_ns);
+    (void)dpb_account_leave(entered_ns, DPB_OK);
     clock_ns += 5;
     dpb_account_mark(DPB_PART_BACKWARD);
     dpb_account_end();
@@ -349,7 +349,7 @@ TEST_WITH(test_by_device, open_account, close_account)
     dpb_account_bytes(9);
     int64_t entered_ns = dpb_account_enter();
     clock_ns += 100; /* the host's: no part of the device's step */
-    dpb_account_leave(entered_ns);
+    (void)dpb_account_leave(entered_ns, DPB_OK);
     dpb_account_span(0, DPB_PHASE_TRANSFER, t + 120, t + 160); /* 10 of it exposed */
     dpb_account_span(0, DPB_PHASE_UPDATE, t + 160, t + 172);
     dpb_account_span(0, DPB_PHASE_WAIT_PEER, t + 100, t + 105);
@@ -398,7 +398,7 @@ TEST_WITH(test_ready, open_account, close_account)
             dpb_account_ready(100 * (uint64_t)(layer + 1)); /* again: nothing new */
             int64_t entered_ns = dpb_account_enter();
             clock_ns += 1000;
-            dpb_account_leave(entered_ns);
+            (void)dpb_account_leave(entered_ns, DPB_OK);
         }
         dpb_account_end();
         dpb_account_ready(900); /* of no step */
