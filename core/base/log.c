@@ -98,11 +98,6 @@ size_t dpb_escape(const char *text, size_t length, char *to, size_t size)
     return used;
 }
 
-static size_t append_escaped(size_t used, const char *text, size_t length)
-{
-    return used + dpb_escape(text, length, output + used, OUTPUT_BYTES - used);
-}
-
 bool dpb_log_can_write(int patience_ms)
 {
     struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -127,7 +122,7 @@ static void write_text(const char *kind, const char *text)
     used = append(used, kind, strlen(kind));
     for (;;) {
         size_t length = strcspn(text, "\n");
-        used = append_escaped(used, text, length);
+        used += dpb_escape(text, length, output + used, OUTPUT_BYTES - used);
         if (text[length] == '\0' || text[length + 1] == '\0')
             break;
         text += length + 1;

@@ -83,12 +83,6 @@ static dpb_status end_given_up(struct dpb_trainer *trainer, uint32_t n_forward, 
     return dpb_staging_give(exchange, exchange->layout.n_elements, NULL);
 }
 
-static dpb_status finish_exchange(struct dpb_trainer *trainer)
-{
-    trainer->engine.weights_changed = true;
-    return dpb_exchange_finish(&trainer->exchange);
-}
-
 dpb_status dpb_train(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *experiment = trainer->experiment;
@@ -142,10 +136,12 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
         }
         DPB_TRY(end_given_up(trainer, n_forward, &loss));
         dpb_account_loss(loss, correct);
-        if (held_back)
+        if (held_back) {
             DPB_TRY(dpb_exchange_if_finite(trainer, rate, scale, overflow));
-        else if (training)
-            DPB_TRY(finish_exchange(trainer));
+        } else if (training) {
+            engine->weights_changed = true;
+            DPB_TRY(dpb_exchange_finish(exchange));
+        }
         DPB_TRY(dpb_look_for_nan(trainer, loss));
     }
 }

@@ -77,14 +77,6 @@ static dpb_status take_profile(struct dpb_trainer *trainer)
     return dpb_workers_meet();
 }
 
-/* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each
- * step would sum them up anew, and in the end to infinity. */
-static dpb_status clear_gradients(struct dpb_exchange *exchange)
-{
-    return dpb_arena_clear(exchange, exchange->gradients,
-                           dpb_arena_bytes(exchange, exchange->layout.gradient_type));
-}
-
 static dpb_status begin_monitor(struct dpb_trainer *trainer)
 {
     return dpb_monitor_begin(trainer->monitor, trainer->experiment->settings.run.monitor_ns,
@@ -105,30 +97,33 @@ static dpb_status let_die(const struct dpb_trainer *trainer, bool may_die)
 static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
 {
     const struct dpb_settings *settings = &trainer->experiment->settings;
+    struct dpb_exchange *exchange = &trainer->exchange;
     dpb_account_spend(DPB_SPENT_PROOF);
     if (settings->run.mode == DPB_MODE_TRAIN) {
         DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
-        DPB_TRY(dpb_prove_pattern(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
+        DPB_TRY(dpb_prove_pattern(exchange, dpb_train_rate(trainer), trainer->journal));
         if (settings->run.prove)
-            DPB_TRY(
-                dpb_prove_exchange(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
+            DPB_TRY(dpb_prove_exchange(exchange, dpb_train_rate(trainer), trainer->journal));
     } else {
         trainer->journal->verdict_pattern = trainer->journal->verdict_after =
             DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet());
     dpb_account_spend(DPB_SPENT_START);
-    DPB_TRY(clear_gradients(&trainer->exchange));
+    /* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each
+     * step would sum them up anew, and in the end to infinity. */
+    DPB_TRY(dpb_arena_clear(exchange, exchange->gradients,
+                            dpb_arena_bytes(exchange, exchange->layout.gradient_type)));
     DPB_TRY(load_model(trainer));
     DPB_TRY(dpb_workers_meet());
-    DPB_TRY(dpb_follow_open(&trainer->exchange, trainer->journal));
+    DPB_TRY(dpb_follow_open(exchange, trainer->journal));
     DPB_TRY(begin_monitor(trainer));
     trainer->journal->start_ns = dpb_now_ns() - opened_ns;
     DPB_TRY(let_die(trainer, true));
     dpb_account_spend(DPB_SPENT_STEPS);
     dpb_status trained = settings->run.mode == DPB_MODE_EVALUATE ? DPB_OK : dpb_train(trainer);
     if (trained == DPB_OK)
-        dpb_follow_end(&trainer->exchange);
+        dpb_follow_end(exchange);
     dpb_monitor_end();
     settle_timing(trainer);
     dpb_account_spend(DPB_SPENT_PROOF);
@@ -136,11 +131,11 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
         return trained;
     if (settings->run.profile)
         DPB_TRY(take_profile(trainer));
-    DPB_TRY(dpb_verify_ages(&trainer->exchange, trainer->journal));
-    DPB_TRY(dpb_verify_lead(&trainer->exchange));
+    DPB_TRY(dpb_verify_ages(exchange, trainer->journal));
+    DPB_TRY(dpb_verify_lead(exchange));
     /* If gradients settle later, dpb_prove_again settles and compares the replicas. */
-    if (settings->run.mode == DPB_MODE_TRAIN && trainer->exchange.plan.contract.settle_steps == 0)
-        DPB_TRY(dpb_verify_replicas(&trainer->exchange, trainer->journal));
+    if (settings->run.mode == DPB_MODE_TRAIN && exchange->plan.contract.settle_steps == 0)
+        DPB_TRY(dpb_verify_replicas(exchange, trainer->journal));
     if (settings->eval.final && trainer->course.evaluated_at != trainer->course.step &&
         trained == DPB_OK)
         DPB_TRY(dpb_evaluate(trainer));
@@ -150,9 +145,8 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     DPB_TRY(let_die(trainer, false));
     /* At the last step's rate: a strategy may do something else where the rate drops. */
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK) {
-        DPB_TRY(
-            dpb_prove_again(&trainer->exchange, dpb_train_last_rate(trainer), trainer->journal));
-        DPB_TRY(dpb_follow_judge(&trainer->exchange, trainer->journal));
+        DPB_TRY(dpb_prove_again(exchange, dpb_train_last_rate(trainer), trainer->journal));
+        DPB_TRY(dpb_follow_judge(exchange, trainer->journal));
     }
     return trained;
 }

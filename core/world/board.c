@@ -47,14 +47,10 @@ static size_t whole_pages(size_t bytes)
 
 static const size_t control_offset = BOARD_PAGE;
 
-static size_t status_stride(void)
-{
-    return whole_pages(sizeof(struct dpb_status_page));
-}
-
 static size_t status_offset(uint32_t rank)
 {
-    return control_offset + whole_pages(DPB_BOARD_CONTROL_BYTES) + rank * status_stride();
+    return control_offset + whole_pages(DPB_BOARD_CONTROL_BYTES) +
+           rank * whole_pages(sizeof(struct dpb_status_page));
 }
 
 static struct board_header *header_of(const struct dpb_board *board)

@@ -53,11 +53,6 @@ void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES])
 
 /* ---- mappings ------------------------------------------------------------------------------ */
 
-static size_t addresses_of(const struct dpb_mapping *mapping)
-{
-    return mapping->window > 0 ? mapping->window : mapping->bytes;
-}
-
 /* The addresses are taken at once, so that the copies of the memory lie side by side. From no bytes
  * on, mremap adds a mapping of the same memory. */
 static void *map_window(void *memory, size_t bytes, size_t window)
@@ -147,7 +142,7 @@ dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t wind
 void dpb_mapping_destroy(struct dpb_mapping *mapping)
 {
     if (mapping->memory) {
-        munmap(mapping->memory, addresses_of(mapping));
+        munmap(mapping->memory, mapping->window > 0 ? mapping->window : mapping->bytes);
         if (mapping->fd >= 0)
             close(mapping->fd);
     }
