@@ -104,30 +104,22 @@ struct rule {
 DEFINE_RULES(float, sqrtf)
 DEFINE_RULES(double, sqrt)
 
+#define RULE(kind, name, ...)                                                                  \
+    case kind:                                                                                 \
+        fp64 ? name##_double(rule, w, g, __VA_ARGS__) : name##_float(rule, w, g, __VA_ARGS__); \
+        break
+
 /* n elements of one decay flag whose gradients are in the weights' type. */
 static void apply(const struct rule *rule, bool fp64, void *w, const void *g, void *state,
                   void *second, uint64_t n)
 {
     switch (rule->kind) {
-    case DPB_UPDATE_PLAIN:
-        fp64 ? plain_double(rule, w, g, n) : plain_float(rule, w, g, n);
-        break;
-    case DPB_UPDATE_MOMENTUM:
-        fp64 ? momentum_double(rule, w, g, state, n) : momentum_float(rule, w, g, state, n);
-        break;
-    case DPB_UPDATE_NESTEROV:
-        fp64 ? nesterov_double(rule, w, g, state, n) : nesterov_float(rule, w, g, state, n);
-        break;
-    case DPB_UPDATE_ADAGRAD:
-        fp64 ? adagrad_double(rule, w, g, state, n) : adagrad_float(rule, w, g, state, n);
-        break;
-    case DPB_UPDATE_ADAM:
-        fp64 ? adam_double(rule, w, g, state, second, n) : adam_float(rule, w, g, state, second, n);
-        break;
-    case DPB_UPDATE_RMSPROP:
-        fp64 ? rmsprop_double(rule, w, g, state, second, n)
-             : rmsprop_float(rule, w, g, state, second, n);
-        break;
+        RULE(DPB_UPDATE_PLAIN, plain, n);
+        RULE(DPB_UPDATE_MOMENTUM, momentum, state, n);
+        RULE(DPB_UPDATE_NESTEROV, nesterov, state, n);
+        RULE(DPB_UPDATE_ADAGRAD, adagrad, state, n);
+        RULE(DPB_UPDATE_ADAM, adam, state, second, n);
+        RULE(DPB_UPDATE_RMSPROP, rmsprop, state, second, n);
     }
 }
 
