@@ -61,17 +61,6 @@ int dpb_status_exit_code(dpb_status status)
     return (size_t)status < sizeof code / sizeof *code ? code[status] : 1;
 }
 
-/* Formats into `text`; the end of a message that does not fit says so. */
-DPB_PRINTF(3, 0)
-static void format_text(char *text, size_t size, const char *format, va_list arguments)
-{
-    int length = vsnprintf(text, size, format, arguments);
-    if (length < 0)
-        snprintf(text, size, "(message cannot be formatted: %s)", format);
-    else if ((size_t)length >= size)
-        dpb_text_mark_cut(text, size);
-}
-
 static size_t append(size_t used, const char *text, size_t length)
 {
     size_t room = OUTPUT_BYTES - 1 - used; /* the last byte is the final newline's */
@@ -186,7 +175,7 @@ dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
     int saved_errno = errno;
     char text[TEXT_BYTES];
     const int used = fail_place[0] != '\0' ? snprintf(text, sizeof text, "%s: ", fail_place) : 0;
-    format_text(text + used, sizeof text - (size_t)used, format, arguments);
+    dpb_text_format(text + used, sizeof text - (size_t)used, format, arguments);
     name_limit(text);
 
     pthread_mutex_lock(&lock);
@@ -330,10 +319,7 @@ void dpb_warn(const char *code, const char *format, ...)
 {
     int saved_errno = errno;
     char text[TEXT_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    format_text(text, sizeof text, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, format);
 
     pthread_mutex_lock(&lock);
     bool fresh = warning_keep(code, text);
@@ -378,10 +364,7 @@ void dpb_log(dpb_log_level level, const char *format, ...)
         return;
     int saved_errno = errno;
     char text[TEXT_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    format_text(text, sizeof text, format, arguments);
-    va_end(arguments);
+    DPB_PRINT_ARGUMENTS(text, sizeof text, format);
     pthread_mutex_lock(&lock);
     write_text((size_t)level < sizeof kind / sizeof *kind ? kind[level] : "", text);
     pthread_mutex_unlock(&lock);

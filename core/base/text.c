@@ -58,6 +58,15 @@ void dpb_text_mark_cut(char *text, size_t size)
     memcpy(text + end, "...", sizeof "...");
 }
 
+void dpb_text_format(char *text, size_t size, const char *format, va_list arguments)
+{
+    int length = vsnprintf(text, size, format, arguments);
+    if (length < 0)
+        snprintf(text, size, "(message cannot be formatted: %s)", format);
+    else if ((size_t)length >= size)
+        dpb_text_mark_cut(text, size);
+}
+
 bool dpb_begins_with(const char *text, const char *start)
 {
     return strncmp(text, start, strlen(start)) == 0;

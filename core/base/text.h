@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "dpbench/host.h"
 
@@ -26,13 +25,16 @@ DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ..
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
 
-/* Prints the arguments behind `format`, of the function that uses this, into `size` bytes. */
-#define DPB_PRINT_ARGUMENTS(text, size, format)                                                    \
-    do {                                                                                           \
-        va_list arguments_;                                                                        \
-        va_start(arguments_, format);                                                              \
-        vsnprintf(text, size, format, arguments_);                                                 \
-        va_end(arguments_);                                                                        \
+/* Formats into `text`; the end of a message that does not fit says so. */
+DPB_PRINTF(3, 0)
+void dpb_text_format(char *text, size_t size, const char *format, va_list arguments);
+/* The same for a function of variadic arguments. */
+#define DPB_PRINT_ARGUMENTS(text, size, format)          \
+    do {                                                 \
+        va_list arguments_;                              \
+        va_start(arguments_, format);                    \
+        dpb_text_format(text, size, format, arguments_); \
+        va_end(arguments_);                              \
     } while (0)
 
 /* The last characters of a text that was cut to `size` bytes become "...". No character of UTF-8 is
