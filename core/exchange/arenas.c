@@ -11,18 +11,6 @@
 
 static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch", "inbox"};
 
-/* The memory and bytes that the plan requests, by kind. */
-static void list_plan(const struct dpb_comm_plan *want, const struct dpb_layout *layout,
-                      dpb_memory memory[DPB_ARENA_KINDS], uint64_t bytes[DPB_ARENA_KINDS])
-{
-    const dpb_memory memories[] = {want->weights, want->gradients, want->scratch, want->inbox};
-    const uint64_t sizes[] = {layout->n_elements * dpb_dtype_size(layout->weight_type),
-                              layout->n_elements * dpb_dtype_size(layout->gradient_type),
-                              want->scratch_bytes, want->inbox_bytes};
-    memcpy(memory, memories, sizeof memories);
-    memcpy(bytes, sizes, sizeof sizes);
-}
-
 /* Bytes behind the addresses of a whole arena: slots as few as plan->gradient_slots makes them. */
 static uint64_t held_bytes(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
                            int kind, uint64_t bytes)
@@ -30,11 +18,6 @@ static uint64_t held_bytes(const struct dpb_comm_plan *plan, const struct dpb_la
     const uint64_t held = dpb_slots_elements(layout, plan->bucket_elements, plan->gradient_slots) *
                           dpb_dtype_size(layout->gradient_type);
     return kind == DPB_ARENA_GRADIENTS && held < bytes ? held : bytes;
-}
-
-static bool is_on_device(const struct dpb_arena_memory *m, int kind)
-{
-    return m->on_device && kind != DPB_ARENA_SCRATCH;
 }
 
 /* ---- of this rank -------------------------------------------------------------------------- */
@@ -71,16 +54,17 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
                            const struct dpb_layout *layout,
                            struct dpb_offer offered[DPB_ARENA_KINDS])
 {
-    dpb_memory memory[DPB_ARENA_KINDS];
-    uint64_t bytes[DPB_ARENA_KINDS];
-    list_plan(plan, layout, memory, bytes);
+    const dpb_memory memory[] = {plan->weights, plan->gradients, plan->scratch, plan->inbox};
+    const uint64_t bytes[] = {layout->n_elements * dpb_dtype_size(layout->weight_type),
+                              layout->n_elements * dpb_dtype_size(layout->gradient_type),
+                              plan->scratch_bytes, plan->inbox_bytes};
     DPB_TRY(m->place->ops->open(m->place->device, &m->queue));
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         offered[kind] = (struct dpb_offer){.name = names[kind]};
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
             continue;
         const bool shared = memory[kind] == DPB_MEMORY_SHARED;
-        if (is_on_device(m, kind)) {
+        if (m->on_device && kind != DPB_ARENA_SCRATCH) {
             m->own_bytes[kind] = bytes[kind];
             m->own_shared[kind] = shared;
             DPB_TRY(m->device.ops->allocate(m->device.device, names[kind], bytes[kind],
