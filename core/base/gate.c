@@ -16,35 +16,25 @@ struct dpb_gate {
     uint32_t steady;      /* windows in a row */
     double median_before; /* of the window before; NAN: none */
     bool open;
-    int64_t *steps; /* of the current window, by time */
-    double *sorted; /* the same, by size */
+    double *sorted;  /* the steps of the current window, by size */
+    int64_t steps[]; /* by time; `sorted` is behind them */
 };
 
 struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits)
 {
     assert(limits->window >= 2 && limits->in_a_row >= 1);
-    struct dpb_gate *gate = calloc(1, sizeof *gate);
-    if (!gate)
-        goto err_none;
+    const size_t each = sizeof(int64_t) + sizeof(double);
+    struct dpb_gate *gate = calloc(1, sizeof *gate + limits->window * each);
+    if (dpb_allocated(gate) != DPB_OK)
+        return NULL;
     gate->limits = *limits;
     gate->median_before = NAN;
-    gate->steps = calloc(limits->window, sizeof *gate->steps);
-    gate->sorted = calloc(limits->window, sizeof *gate->sorted);
-    if (gate->steps && gate->sorted)
-        return gate;
-    dpb_gate_destroy(gate);
-
-err_none:
-    dpb_fail(DPB_NO_MEMORY, "out of memory for the steady-state gate");
-    return NULL;
+    gate->sorted = (double *)(void *)(gate->steps + limits->window);
+    return gate;
 }
 
 void dpb_gate_destroy(struct dpb_gate *gate)
 {
-    if (!gate)
-        return;
-    free(gate->steps);
-    free(gate->sorted);
     free(gate);
 }
 
