@@ -230,8 +230,7 @@ static dpb_status check_path(const struct place *at)
     const char *text = at->text, *unit = at->row->unit;
     const size_t length = strlen(text);
     const char *home = getenv("HOME");
-    if (!unit ||
-        (strcmp(unit, "file") != 0 && strcmp(unit, "directory") != 0 && strcmp(unit, "path") != 0))
+    if (!unit || !dpb_text_lists("file,directory,path", ",", unit, strlen(unit)))
         return DPB_OK;
     if (length > 1 && (text[0] == '"' || text[0] == '\'') && text[length - 1] == text[0])
         return dpb_fail(DPB_USAGE,

@@ -41,12 +41,6 @@ static bool are_equal(const float *a, const float *b, uint64_t n)
     return true;
 }
 
-/* As `sum` is aligned: then the same instructions add the same elements. */
-static float *aligned_as(const float *sum)
-{
-    return (float *)(void *)(checked.sum + (uintptr_t)sum % DPB_CACHE_LINE);
-}
-
 /* Decodes the copy; the codec's own message about it would hide the cause. */
 static dpb_status decode_copy(const void *options, const struct dpb_codec_part *part,
                               const void *message, uint64_t bytes, float *sum)
@@ -64,7 +58,8 @@ static dpb_status decode_copy(const void *options, const struct dpb_codec_part *
 static dpb_status decode_twice(const void *options, const struct dpb_codec_part *part,
                                const void *message, uint64_t bytes, float *sum)
 {
-    float *again = aligned_as(sum);
+    /* Aligned as `sum`: then the same instructions add the same elements. */
+    float *again = (float *)(void *)(checked.sum + (uintptr_t)sum % DPB_CACHE_LINE);
     memcpy(again, sum, part->n * sizeof *sum);
     DPB_TRY(checked.plugin.ops->decode(options, part, message, bytes, sum));
     return decode_copy(options, part, message, bytes, again) == DPB_OK &&

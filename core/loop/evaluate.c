@@ -39,16 +39,11 @@ static dpb_status find_place(const struct dpb_trainer *trainer, const char *name
     return DPB_OK;
 }
 
-/* In a training a signal ends the steps, but an evaluation takes its whole test set. */
-static bool is_interrupted(const struct dpb_trainer *trainer)
-{
-    return trainer->experiment->settings.run.mode == DPB_MODE_EVALUATE &&
-           dpb_board_interrupted(dpb_world.board);
-}
-
 static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struct share *share)
 {
     const struct dpb_hooks none = dpb_exchange_hooks(&trainer->exchange);
+    /* In a training a signal ends the steps, but an evaluation takes its whole test set. */
+    const bool ends = trainer->experiment->settings.run.mode == DPB_MODE_EVALUATE;
     uint32_t index, n;
     *share = (struct share){.steps = trainer->course.step - trainer->course.first_step};
     DPB_TRY(find_place(trainer, name, &index, &n));
@@ -56,7 +51,7 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
     for (;;) {
         struct dpb_feed_batch input;
         struct dpb_outcome outcome;
-        if (is_interrupted(trainer))
+        if (ends && dpb_board_interrupted(dpb_world.board))
             return DPB_INTERRUPTED;
         DPB_TRY(dpb_feed_next(trainer->eval_feed, &input));
         if (input.valid == 0)
