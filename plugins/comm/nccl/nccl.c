@@ -805,37 +805,15 @@ static void nccl_close(void *comm)
     dpb_strategy_close(comm);
 }
 
-static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
-                                             .memory = nccl_memory,
-                                             .open = nccl_open,
-                                             .plan = nccl_plan,
-                                             .bind = nccl_bind,
-                                             .load = dpb_strategy_load,
-                                             .begin = nccl_begin,
-                                             .ready = nccl_ready,
-                                             .progress = nccl_progress,
-                                             .end = nccl_end,
-                                             .publish = dpb_strategy_publish,
-                                             .close = nccl_close,
-                                             .capture = nccl_capture,
-                                             .replay = nccl_replay};
+#define NCCL_HOOKS                                                                          \
+    .needs = nccl_needs, .memory = nccl_memory, .open = nccl_open, .plan = nccl_plan,       \
+    .bind = nccl_bind, .load = dpb_strategy_load, .begin = nccl_begin, .ready = nccl_ready, \
+    .progress = nccl_progress, .end = nccl_end, .publish = dpb_strategy_publish,            \
+    .close = nccl_close, .capture = nccl_capture, .replay = nccl_replay
 
+static const struct dpb_comm_ops nccl_ops = {NCCL_HOOKS};
 /* The proof by the books has other exchanges, and is for codecs alone. */
-static const struct dpb_comm_ops coded_ops = {.needs = nccl_needs,
-                                              .memory = nccl_memory,
-                                              .open = nccl_open,
-                                              .plan = nccl_plan,
-                                              .bind = nccl_bind,
-                                              .load = dpb_strategy_load,
-                                              .begin = nccl_begin,
-                                              .ready = nccl_ready,
-                                              .progress = nccl_progress,
-                                              .end = nccl_end,
-                                              .publish = dpb_strategy_publish,
-                                              DPB_CODED_HOOKS,
-                                              .close = nccl_close,
-                                              .capture = nccl_capture,
-                                              .replay = nccl_replay};
+static const struct dpb_comm_ops coded_ops = {NCCL_HOOKS, DPB_CODED_HOOKS};
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
