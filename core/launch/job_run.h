@@ -82,7 +82,7 @@ struct dpb_job_run {
         bool ready, closed;
         int64_t parked_ns, ran_ns; /* since when; 0: the ranks run. dpb_ran_ns then */
         struct dpb_load_sample went;
-        int64_t due_ns; /* of run.monitor's next sample within a turn */
+        struct dpb_deadline due; /* of run.monitor's next sample within a turn */
         uint8_t cpus[DPB_TURNS_CPUS];
     } turns;
     struct { /* the head's: the post that all parts must confirm */

@@ -87,8 +87,8 @@ static void sample(struct dpb_job_run *run, bool begins, struct dpb_load_sample 
     dpb_load_times("", run->turns.cpus, DPB_TURNS_CPUS, pids, n_pids, load);
     journal += bytes - run->job->shape.tail_bytes;
     if (run->job->sample)
-        run->turns.due_ns = dpb_now_ns() + run->job->sample("", (void *)journal, pids, n_pids,
-                                                            begins, now_ns - parked_ns);
+        run->turns.due = dpb_deadline_in(
+            run->job->sample("", (void *)journal, pids, n_pids, begins, now_ns - parked_ns));
     free(pids);
 }
 
@@ -188,7 +188,7 @@ void dpb_turns_serve(struct dpb_job_run *run, short events)
     if (run->job->orders == 0)
         return;
     if (run->job->sample && !run->ending && !dpb_turns_parked(run) && dpb_turns_block(run) >= 0 &&
-        dpb_now_ns() >= run->turns.due_ns)
+        dpb_deadline_passed(run->turns.due))
         sample(run, false, &load);
     if (!run->turns.ready && !run->ending && run->interrupt == 0 && run->job->warm(run->board)) {
         run->turns.ready = true;
