@@ -110,8 +110,8 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     }
     DPB_TRY(dpb_workers_meet());
     dpb_account_spend(DPB_SPENT_START);
-    /* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each
-     * step would sum them up anew, and in the end to infinity. */
+    /* The checks' gradients stand in the gaps between the tensors, too, where no device writes:
+     * each step would sum them up anew, and in the end to infinity. */
     DPB_TRY(dpb_arena_clear(exchange, exchange->gradients,
                             dpb_arena_bytes(exchange, exchange->layout.gradient_type)));
     DPB_TRY(load_model(trainer));

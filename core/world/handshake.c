@@ -45,8 +45,8 @@ static dpb_heard say(struct dpb_meeting *meeting, const void *bytes, size_t n, i
                : end(meeting, DPB_HEARD_END, "it is gone");
 }
 
-/* Reads on until `n` bytes are there, and never more. DPB_HEARD_PROOF: they are; DPB_HEARD_PART: not
- * yet; DPB_HEARD_END: the other side closed the connection, for which `closed` stands. */
+/* Reads on until `n` bytes are there, and never more. DPB_HEARD_PROOF: they are; DPB_HEARD_PART:
+ * not yet; DPB_HEARD_END: the other side closed the connection, for which `closed` stands. */
 static dpb_heard hear(struct dpb_meeting *meeting, void *bytes, size_t n, const char *closed)
 {
     ssize_t got = recv(meeting->fd, (char *)bytes + meeting->n_bytes, n - meeting->n_bytes, 0);
