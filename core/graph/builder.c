@@ -467,7 +467,8 @@ static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *
 static double fan_out(const struct dpb_node *node, const struct dpb_tensor *weight)
 {
     const uint32_t groups = node->op == DPB_OP_CONV ? node->groups : 1;
-    return (double)(weight->n_elements / weight->dims[1] / groups);
+    const uint64_t outputs = weight->n_elements / weight->dims[1] / groups;
+    return (double)outputs;
 }
 
 /* Why a tensor cannot begin so; NULL: it can. */

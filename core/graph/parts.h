@@ -25,7 +25,8 @@ struct dpb_graph_builder {
 /* Inputs of one output of a weight, OIHW or OI. */
 static inline double dpb_graph_fan_in(const struct dpb_tensor *weight)
 {
-    return (double)(weight->n_elements / weight->dims[0]);
+    const uint64_t inputs = weight->n_elements / weight->dims[0];
+    return (double)inputs;
 }
 
 /* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). Returns

@@ -217,7 +217,7 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
         dpb_account_spend(before);
         return DPB_OK;
     }
-    void *own_state = malloc(bytes + 1);
+    void *own_state = calloc(1, bytes + 1);
     DPB_TRY(dpb_allocated(own_state));
     const int64_t begun_ns = dpb_trace_begin();
     dpb_status status = evaluate(trainer, name, own_state);

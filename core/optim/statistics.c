@@ -61,7 +61,7 @@ dpb_status dpb_statistics_average(const struct dpb_statistics *s, uint32_t n_wor
     if (size == 0 || n_workers == 1)
         return DPB_OK;
     char key[96];
-    void *other = malloc(size);
+    void *other = calloc(1, size);
     DPB_TRY(dpb_allocated(other));
     snprintf(key, sizeof key, "%s/state", name);
     dpb_status status = dpb_store_put_own(key, s->running, size);

@@ -66,7 +66,7 @@ static dpb_status check_target(const struct dpb_settings *settings)
 {
     const char *path = settings->checkpoint.load;
     const size_t bytes = DPB_JOURNAL_EVALS * sizeof(struct dpb_eval);
-    struct dpb_eval *evals = malloc(bytes);
+    struct dpb_eval *evals = calloc(1, bytes);
     uint64_t n, met = 0;
     DPB_TRY(dpb_allocated(evals));
     dpb_status status = dpb_evaluations_read(path, evals, DPB_JOURNAL_EVALS, &n);

@@ -70,7 +70,7 @@ static dpb_status give_state(const struct dpb_collection *c, const char *key)
 {
     const struct dpb_mapping state = dpb_optimizer_mapping(c->optimizer);
     dpb_status status = DPB_OK;
-    char *piece = malloc(DPB_STORE_VALUE_BYTES);
+    char *piece = calloc(1, DPB_STORE_VALUE_BYTES);
     DPB_TRY(dpb_allocated(piece));
     for (uint64_t at = 0, n; at < state.bytes && status == DPB_OK; at += n) {
         n = state.bytes - at < DPB_STORE_VALUE_BYTES ? state.bytes - at : DPB_STORE_VALUE_BYTES;

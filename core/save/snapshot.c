@@ -200,7 +200,7 @@ static dpb_status take_and_write(struct dpb_snapshot *snapshot, const char *path
                                dpb_arena_bytes(snapshot->exchange, experiment->weight_type),
                                &weights));
     void *average =
-        malloc(experiment->graph->n_state_elements * dpb_dtype_size(experiment->weight_type) + 1);
+        calloc(experiment->graph->n_state_elements + 1, dpb_dtype_size(experiment->weight_type));
     DPB_TRY(dpb_allocated(average));
     snprintf(name, sizeof name, "checkpoint/%u", snapshot->n_begun++);
     dpb_status status = dpb_statistics_average(snapshot->statistics, replicas, name, average);
