@@ -88,10 +88,7 @@ static bool taken_due(void *strategy, uint64_t bucket)
 static dpb_status taken_wait(void *strategy, uint64_t bucket)
 {
     struct dpb_device_strategy *comm = strategy;
-    uint32_t taker = missing_taker(comm, bucket);
-    if (taker == UINT32_MAX)
-        return DPB_OK;
-    return dpb_device_wait_signal(comm, DPB_SIGNAL_TAKEN, taker, bucket,
+    return dpb_device_wait_signal(comm, DPB_SIGNAL_TAKEN, missing_taker(comm, bucket), bucket,
                                   comm->base.arenas.layout.gradient_type,
                                   "the peer to take the sum");
 }

@@ -256,8 +256,6 @@ static dpb_status wait_for(struct dpb_averaging *self, enum dpb_signal_kind kind
                            struct dpb_rank_set ranks, uint64_t bucket, const char *purpose)
 {
     const uint32_t missing = dpb_signals_missing(&self->comm.base.signals, kind, ranks, bucket);
-    if (missing == UINT32_MAX)
-        return self->comm.status;
     return dpb_device_wait_signal(&self->comm, kind, missing, bucket,
                                   self->comm.base.arenas.layout.weight_type, purpose);
 }

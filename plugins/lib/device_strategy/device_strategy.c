@@ -178,6 +178,8 @@ dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_sig
                                   uint32_t peer, uint64_t bucket, dpb_dtype type,
                                   const char *purpose)
 {
+    if (peer == NONE)
+        return comm->status;
     if (comm->in_place)
         return dpb_strategy_wait(&comm->base, kind, (struct dpb_rank_set){peer, 1}, bucket, type,
                                  purpose);
@@ -669,10 +671,7 @@ dpb_status dpb_device_pull_wait(void *comm_, uint64_t bucket)
 {
     struct dpb_device_strategy *comm = comm_;
     uint32_t owner = dpb_device_missing(comm, DPB_SIGNAL_REDUCED, true, bucket);
-    return owner == NONE
-               ? comm->status
-               : dpb_device_wait_signal(comm, DPB_SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
-                                        comm->scheme.gives_weights
-                                            ? "new weights from the shard"
-                                            : "the sum from the bucket's owner");
+    return dpb_device_wait_signal(comm, DPB_SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
+                                  comm->scheme.gives_weights ? "new weights from the shard"
+                                                             : "the sum from the bucket's owner");
 }

@@ -188,7 +188,8 @@ extern const struct dpb_stage_flight dpb_device_pushed, dpb_device_summed, dpb_d
 dpb_status dpb_device_wait(struct dpb_device_strategy *comm, uint64_t bucket, uint32_t peer,
                            dpb_dtype type, const char *purpose);
 /* The same for a signal of the peer's. If the device is the host, the wait sleeps. The deadline
- * begins anew whenever the peer goes on. */
+ * begins anew whenever the peer goes on. UINT32_MAX: no peer is missing any more, and nothing is
+ * waited for. */
 dpb_status dpb_device_wait_signal(struct dpb_device_strategy *comm, enum dpb_signal_kind kind,
                                   uint32_t peer, uint64_t bucket, dpb_dtype type,
                                   const char *purpose);
