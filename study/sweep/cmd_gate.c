@@ -400,6 +400,18 @@ static bool is_affordable(const struct gate *gate, int64_t elapsed_ns, int64_t l
 }
 
 /* One after the other they are A B, B A, A B, ...: a slow change of the machine favours neither. */
+static dpb_status take_pair(struct work *work, uint32_t n, int *code)
+{
+    if (work->side_by_side)
+        return take_side_by_side(work, n, code);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        struct side *side = &work->sides[(n + turn) % 2];
+        DPB_TRY(work->sweep ? take_turn(work->gate, work->sweep, n, side, code)
+                            : take_series_turn(work->gate, n, side, code));
+    }
+    return DPB_OK;
+}
+
 static dpb_status take_pairs(struct work *work, int *code)
 {
     struct gate *gate = work->gate;
@@ -410,13 +422,7 @@ static dpb_status take_pairs(struct work *work, int *code)
     while (n < gate->repeats && !decided &&
            is_affordable(gate, dpb_now_ns() - began_ns, longest_ns)) {
         const int64_t pair_ns = dpb_now_ns();
-        if (work->side_by_side)
-            DPB_TRY(take_side_by_side(work, n, code));
-        for (uint32_t turn = 0; turn < 2 && !work->side_by_side; turn++) {
-            struct side *side = &work->sides[(n + turn) % 2];
-            DPB_TRY(work->sweep ? take_turn(gate, work->sweep, n, side, code)
-                                : take_series_turn(gate, n, side, code));
-        }
+        DPB_TRY(take_pair(work, n, code));
         n++;
         if (dpb_now_ns() - pair_ns > longest_ns)
             longest_ns = dpb_now_ns() - pair_ns;
@@ -452,11 +458,10 @@ static dpb_status conclude(struct work *work, const struct dpb_arguments *argume
     return DPB_OK;
 }
 
-/* Side by side, if they can. */
-static dpb_status arrange(struct work *work, const struct dpb_arguments *arguments)
+/* Side by side, if they can. files[DPB_ARGUMENTS_FILES]: those of the command. */
+static dpb_status arrange(struct work *work, const struct dpb_named_file *files)
 {
     const char *const programs[2] = {work->sides[0].program, work->sides[1].program};
-    struct dpb_named_file files[DPB_ARGUMENTS_FILES];
     struct dpb_sweep_plan plan = {0};
     dpb_status status = dpb_pairs_open(work->sweep, programs, &work->pairs);
     work->side_by_side = status == DPB_OK;
@@ -465,7 +470,6 @@ static dpb_status arrange(struct work *work, const struct dpb_arguments *argumen
         dpb_first_error_clear();
         return DPB_OK;
     }
-    dpb_arguments_files(arguments, files);
     DPB_THEN(status, dpb_sweep_find_refused(work->sweep, files, DPB_ARGUMENTS_FILES, &plan));
     free(plan.results);
     free(plan.name);
@@ -494,7 +498,7 @@ static dpb_status run_gate(struct work *work, struct dpb_arguments *arguments, i
         work->sides[i].document = dpb_sweep_document(sweep);
         status = dpb_allocated(work->sides[i].document);
     }
-    DPB_THEN(status, arrange(work, arguments));
+    DPB_THEN(status, arrange(work, files));
     DPB_THEN(status, take_pairs(work, code));
     DPB_THEN(status, conclude(work, arguments, code));
     dpb_pairs_release(&work->pairs);
