@@ -40,6 +40,7 @@ struct trial {
     bool on_device;
     const void *options;
     const struct oracle_args *oracle; /* what it must come to; NULL: sums, in fp32 */
+    const struct dpb_codec *codec;    /* that is carried */
     const struct dpb_host *host;
     const struct dpb_comm_ops *ops;
     void *arenas[ARENAS][MAX_RANKS];
@@ -202,17 +203,45 @@ static const struct dpb_optimizer_ops *optimizer_of(const struct trial *trial)
     return trial->oracle ? &as_oracle : trial->on_device ? &there : &here;
 }
 
-/* Without what there is one of in a process: accounts and status pages. */
-static const struct dpb_host *rank_host(const struct dpb_optimizer_ops *optimizer)
+/* ---- flags ---------------------------------------------------------------------------------- */
+
+/* A flag that falls would take back what peers may have read already. */
+static void set_rising(struct dpb_flag *flag, uint32_t value)
 {
+    const uint32_t was = dpb_flags.get(flag);
+    if ((int32_t)(value - was) < 0) {
+        fprintf(stderr, "a flag falls from %u to %u\n", was, value);
+        abort();
+    }
+    dpb_flags.set(flag, value);
+}
+
+/* Between two looks at once much may come: after one in vain in three, a peer has time for it. */
+static bool reached_slowly(const struct dpb_flag *flag, uint32_t value)
+{
+    static _Thread_local uint32_t in_vain;
+    const bool is_there = dpb_flags.reached(flag, value);
+    if (!is_there && ++in_vain % 3 == 0)
+        usleep(50);
+    return is_there;
+}
+
+/* Without what there is one of in a process: accounts and status pages. */
+static const struct dpb_host *rank_host(const struct trial *trial)
+{
+    static struct dpb_flag_ops flags;
     static struct dpb_host host;
+    flags = dpb_flags;
+    flags.set = set_rising;
+    if (trial->oracle && trial->oracle->late)
+        flags.reached = reached_slowly;
     host = plugin_host;
     host.span = span;
     host.count_bytes = count_bytes;
     host.coding = coding;
     host.note = note;
-    host.optimizer = optimizer;
-    host.flag = &dpb_flags;
+    host.optimizer = optimizer_of(trial);
+    host.flag = &flags;
     host.event = &dpb_events;
     host.store = &shared_store;
     host.connect = dpb_host.connect;
@@ -283,7 +312,7 @@ static dpb_status open_rank(struct rank *self)
                                                   : 1,
         .machines = trial->machines,
         .n_machines = trial->n_machines,
-        .codec = trial->oracle ? trial->oracle->codec : NULL,
+        .codec = trial->codec,
         .device = trial->on_device ? &self->on_device : &dpb_host_device};
     static const bool direct[MAX_RANKS] = {true, true, true, true, true};
     self->plan.bucket_elements = BUCKET;
@@ -458,7 +487,7 @@ static void run_trial(struct trial *trial)
         trial->n_machines = 1;
     }
     store.n = 0;
-    trial->host = rank_host(optimizer_of(trial));
+    trial->host = rank_host(trial);
     trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, trial->host)->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
     assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);
@@ -615,7 +644,7 @@ struct machines {
 
 static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n_workers,
                               uint32_t learners, bool pumped, bool on_device,
-                              const struct machines *machines)
+                              const struct machines *machines, const struct dpb_codec *codec)
 {
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
     _Alignas(16) char options[128];
@@ -641,6 +670,7 @@ static void run_beside_oracle(const struct averaging *row, bool adam, uint32_t n
                           .n_workers = n_workers,
                           .options = options,
                           .oracle = &args,
+                          .codec = codec,
                           .on_device = on_device,
                           .pumped = pumped,
                           .machines = machines ? machines->of : NULL,
@@ -656,7 +686,7 @@ TEST(test_averaging)
             for (int form = 0; form < 4; form++) /* AdamW: on the host and on a device, by turns */
                 run_beside_oracle(&averaging[i], form == 3, n_workers, 0,
                                   (form + n_workers) % 2 == 1,
-                                  form == 2 || (form == 3 && n_workers % 2 == i % 2), NULL);
+                                  form == 2 || (form == 3 && n_workers % 2 == i % 2), NULL, NULL);
 }
 
 static void make_codec(struct dpb_codec *codec, const char *name, const char *setting,
@@ -671,6 +701,83 @@ static void make_codec(struct dpb_codec *codec, const char *name, const char *se
     assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
     *codec = (struct dpb_codec){.name = name, .ops = plugin->ops, .options = options, .seed = 1};
     dpb_config_destroy(config);
+}
+
+/* A codec of two rounds, without loss: the first element, then all less the mean of these. */
+
+static uint64_t offset_state(const void *options, const struct dpb_codec_part *part)
+{
+    (void)options, (void)part;
+    return 1;
+}
+
+static uint64_t offset_bytes(const void *options, const struct dpb_codec_part *part)
+{
+    (void)options;
+    return (part->round == 0 ? 1 : part->n) * sizeof(float);
+}
+
+static uint64_t offset_bound(const void *options, uint64_t n)
+{
+    (void)options;
+    return n * sizeof(float);
+}
+
+static uint64_t offset_encode(const void *options, const struct dpb_codec_part *part,
+                              const float *gradients, float *residual, void *message)
+{
+    const uint64_t bytes = offset_bytes(options, part);
+    const float offset = part->round == 0 ? 0 : *part->state;
+    (void)residual;
+    for (uint64_t i = 0; i < bytes / sizeof(float); i++)
+        ((float *)message)[i] = gradients[i] - offset;
+    return bytes;
+}
+
+static dpb_status offset_decode(const void *options, const struct dpb_codec_part *part,
+                                const void *message, uint64_t bytes, float *sum)
+{
+    (void)options, (void)part;
+    for (uint64_t i = 0; i < bytes / sizeof(float); i++)
+        sum[i] += ((const float *)message)[i];
+    return DPB_OK;
+}
+
+static void offset_finish(const void *options, const struct dpb_codec_part *part, const float *sum,
+                          float *gradients, float *residual)
+{
+    (void)options, (void)residual;
+    if (part->round == 0)
+        *part->state = *sum / (float)part->n_workers;
+    for (uint64_t i = 0; part->round == 1 && i < part->n; i++)
+        gradients[i] = sum[i] + (float)part->n_workers * *part->state;
+}
+
+static const struct dpb_codec_ops offset_ops = {.bound = offset_bound,
+                                                .encode = offset_encode,
+                                                .decode = offset_decode,
+                                                .state = offset_state,
+                                                .bytes = offset_bytes,
+                                                .finish = offset_finish};
+static const struct dpb_codec_options with_feedback = {.feedback = true};
+static const struct dpb_codec offset = {
+    .name = "offset", .ops = &offset_ops, .options = &with_feedback};
+
+TEST(test_late_rounds)
+{
+    static const struct averaging rows[] = {
+        {"diloco",
+         {"comm.period=3", "comm.outer_late=1"},
+         {.rule = OUTER, .period = 3, .late = true}},
+        {"diloco",
+         {"comm.period=7", "comm.outer_late=1"},
+         {.rule = OUTER, .period = 7, .late = true}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
+            for (int pumped = 0; pumped < 2; pumped++)
+                run_beside_oracle(&rows[i], n_workers % 2 == 1, n_workers, 0, pumped == 1, false,
+                                  NULL, &offset);
 }
 
 /* A rounding of fp32 may tip a number between two steps of int8: by then 1 % may differ. */
@@ -712,7 +819,7 @@ TEST(test_differences)
                 row.args.codec = &codec;
             }
             run_beside_oracle(&row, n_workers % 2 == 0, n_workers, 0, n_workers % 2 == 1, false,
-                              NULL);
+                              NULL, row.args.codec);
         }
 }
 
@@ -738,7 +845,7 @@ TEST(test_places)
         for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
             for (int form = 0; form < 3; form++)
                 run_beside_oracle(&places[i], form == 1, worlds[w][0], worlds[w][1],
-                                  (form + w) % 2 == 1, form == 2, NULL);
+                                  (form + w) % 2 == 1, form == 2, NULL, NULL);
 }
 
 /* Means of a machine first; machines of different sizes; partners here and there. Rules take turns
@@ -753,15 +860,15 @@ TEST(test_averaging_on_machines)
     for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
         for (size_t w = i % 2; w < n; w += getenv("DPB_ALL_CELLS") ? 1 : 2)
             run_beside_oracle(&averaging[i], (i + w) % 3 == 0, worlds[w].n_workers, 0,
-                              (i + w / 2) % 2 == 1, false, &worlds[w]);
+                              (i + w / 2) % 2 == 1, false, &worlds[w], NULL);
 }
 
 TEST(test_places_on_machines)
 {
     static const struct machines pairs = {4, 2, {0, 0, 1, 1}}, mixed = {5, 3, {0, 1, 0, 2, 1}};
     for (size_t i = 0; i < PLACES; i++) {
-        run_beside_oracle(&places[i], i == 1, 4, 2, i % 2 == 1, false, &pairs);
-        run_beside_oracle(&places[i], i == 2, 5, 1, i % 2 == 0, false, &mixed);
+        run_beside_oracle(&places[i], i == 1, 4, 2, i % 2 == 1, false, &pairs, NULL);
+        run_beside_oracle(&places[i], i == 2, 5, 1, i % 2 == 0, false, &mixed, NULL);
     }
 }
 

@@ -21,7 +21,9 @@ struct difference {
     /* Late: the exchange that this step's meeting begins, or that is under way; in a step with a
      * meeting the exchange before it. Their numbers rise from `bind` on. */
     struct moment now, before;
-    uint32_t *taken; /* by bucket: rounds of the exchange under way whose sum is known */
+    /* By bucket: rounds of the exchange under way whose sum is known. None is above that of the
+     * bucket before, since a flag that says of a bucket that it was answered says it of all before. */
+    uint32_t *taken;
 };
 
 static struct difference *of(const struct dpb_strategy *self)
@@ -252,13 +254,20 @@ static dpb_status second_late_wait(void *strategy, uint64_t bucket)
     return wait_late(strategy, bucket, 1, under_way(strategy));
 }
 
-/* Takes the round that is due next, if its messages are here. */
+/* In a step that meets, the stage has waited for it, and the bucket before may have begun anew. */
+static bool is_next(const struct dpb_strategy *self, uint64_t bucket, uint32_t round)
+{
+    return of(self)->meets || bucket == 0 || of(self)->taken[bucket - 1] > round;
+}
+
+/* Takes the bucket's next round, if its messages are here. */
 static void advance(void *strategy, uint64_t bucket, struct dpb_stage_turn *turn)
 {
     struct dpb_strategy *self = strategy;
     const uint32_t round = of(self)->taken[bucket];
     turn->at = turn->length;
-    if (round < rounds_of(self) && is_here_late(self, bucket, round, under_way(self)))
+    if (round < rounds_of(self) && is_next(self, bucket, round) &&
+        is_here_late(self, bucket, round, under_way(self)))
         take_late(self, bucket, round, under_way(self));
 }
 
