@@ -13,6 +13,7 @@
 #include "base/signals.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
+#include "machine/latency.h"
 #include "measure/journal.h"
 #include "measure/monitor.h"
 #include "plan/binding.h"
@@ -46,6 +47,19 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
+/* While no rank is there. */
+static void measure_core_latency(const struct dpb_experiment *experiment,
+                                 struct dpb_board_about *about)
+{
+    const struct dpb_seat all = {.n_workers = experiment->n_workers,
+                                 .n_servers = experiment->n_servers};
+    const struct dpb_cores_job job = dpb_binding_job(experiment, &all);
+    if (dpb_cores_of(&job, 0, &about->ends[0], 1) == 0 ||
+        dpb_cores_of(&job, experiment->n_workers - 1, &about->ends[1], 1) == 0)
+        about->ends[1] = about->ends[0];
+    about->core_to_core_ns = dpb_core_latency_ns(about->ends[0], about->ends[1]);
+}
+
 /* Describes the job that is shown, for its board. */
 static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
                                        const struct dpb_party *party,
@@ -58,6 +72,7 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
         .n_left = place->n_left,
         .record_bytes = sizeof(struct dpb_record),
         .emulated = dpb_experiment_emulates(experiment),
+        .core_to_core_ns = NAN,
         .dilation = experiment->settings.run.dilation};
     if (dpb_mode_has_steps(experiment->settings.run.mode))
         about.step_samples = experiment->global_batch;
@@ -66,6 +81,8 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
         snprintf(label, sizeof label, "%s", place->label);
         dpb_escape(label, strlen(label), about.label, sizeof about.label);
     }
+    if (!party)
+        measure_core_latency(experiment, &about);
     return about;
 }
 

@@ -37,6 +37,7 @@ struct dpb_again {
 struct dpb_turn {
     int64_t block; /* of the sweep; negative: no turn, but the time until an end or a signal */
     int64_t parked_ns, go_ns, to_ns;
+    double core_to_core_ns; /* before it: machine/latency.h */
 };
 
 /* All turns of a job, and the load of its cores during them. */

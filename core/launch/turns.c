@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "base/log.h"
 #include "machine/cores.h"
+#include "machine/latency.h"
 
 enum { ORDER = 128, TURNS = 1 << 16, WARM_MS = 10 };
 #define STAND_NS INT64_C(250000000)
@@ -135,10 +137,13 @@ void dpb_turns_continue(struct dpb_job_run *run, int64_t block)
         return;
     if (had->at) {
         struct dpb_board_turns *board = dpb_board_turns(run->board);
+        const uint16_t *ends = run->job->about.ends;
+        const double apart_ns = block >= 0 ? dpb_core_latency_ns(ends[0], ends[1]) : NAN;
         if (block >= 0)
             sample(run, true, &run->turns.went);
         const int64_t now_ns = dpb_now_ns();
-        had->at[had->n++] = (struct dpb_turn){block, run->turns.parked_ns, now_ns, INT64_MAX};
+        had->at[had->n++] =
+            (struct dpb_turn){block, run->turns.parked_ns, now_ns, INT64_MAX, apart_ns};
         __atomic_fetch_add(&board->parked_ns, now_ns - run->turns.parked_ns, __ATOMIC_RELEASE);
         dpb_ran_rested(dpb_ran_ns() - run->turns.ran_ns);
     }

@@ -17,7 +17,8 @@
  * An end of the job, a signal and a kill continue the ranks first.
  *
  * The launcher samples load and run.monitor while the ranks stand, just before `go` and just after
- * `park`; in a long turn run.monitor also between the two.
+ * `park`; in a long turn run.monitor also between the two. Before a turn it also measures
+ * the latency between two of the job's cores.
  */
 #ifndef DPB_CORE_LAUNCH_TURNS_H
 #define DPB_CORE_LAUNCH_TURNS_H

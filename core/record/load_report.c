@@ -1,6 +1,7 @@
 /* load_report.c - see load_report.h. */
 #include "record/load_report.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -36,6 +37,15 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
                      "throttled_s", load->throttled_s,                      //
                      "hot", (json_int_t)load->hot,                          //
                      "suspended_s", dpb_json_real(load->suspended_s));
+}
+
+json_t *dpb_core_to_core_to_json(struct dpb_board *board)
+{
+    const struct dpb_board_about *about = board ? dpb_board_about(board) : NULL;
+    return about && isfinite(about->core_to_core_ns)
+               ? json_pack("{s:[i, i], s:f}", "cores", about->ends[0], about->ends[1], "ns",
+                           about->core_to_core_ns)
+               : json_null();
 }
 
 /* Against others on the job's cores. dpbench moves neither of two jobs: that would change what it

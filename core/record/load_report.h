@@ -9,9 +9,12 @@
 
 #include "machine/gpu.h"
 #include "machine/load.h"
+#include "world/board.h"
 
 /* null for NULL; `disturbed`: whether any of the warnings applies. @owned. */
 json_t *dpb_load_to_json(const struct dpb_load *load);
+/* result.core_to_core; null: not known. board: may be NULL. @owned. */
+json_t *dpb_core_to_core_to_json(struct dpb_board *board);
 /* Appends each of busy_machine, busy_siblings, stolen_time, throttled, hot, suspended that applies.
  */
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings);

@@ -559,7 +559,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
                   "codec", codec_to_json(maker));
     json_t *document = json_pack(
         "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "schema", "dpbench.result/1",                                                            //
         "status", dpb_result_status(status),                                                     //
         "name", experiment->settings.run.name,                                                   //
@@ -578,6 +578,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
         "target", target_to_json(maker),                                                         //
         "verification", verification_to_json(&maker->summary),                                   //
         "load", dpb_load_to_json(maker->load.known ? &maker->load : NULL),                       //
+        "core_to_core", dpb_core_to_core_to_json(maker->board),                                  //
         "throttled", dpb_result_throttled(maker),                                                //
         "ranks", dpb_result_ranks(maker),                                                        //
         "config", dpb_experiment_effective(experiment),                                          //

@@ -137,7 +137,7 @@ void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
     const uint32_t n_workers = experiment->n_workers;
     const double samples = (double)experiment->global_batch / n_workers;
     json_t *blocks = json_array(), *times = json_array(), *counts = json_array(),
-           *rates = json_array();
+           *rates = json_array(), *latencies = json_array();
     uint64_t *k = calloc(n_workers, sizeof *k);
     int64_t parked_ns = 0;
     for (size_t i = 0; turns->at && k && i < turns->n; i++) {
@@ -160,11 +160,12 @@ void dpb_turns_report(const struct dpb_turns *turns, struct dpb_board *board,
         json_array_append_new(times, dpb_json_real(longest_s));
         json_array_append_new(counts, dpb_json_real(steps));
         json_array_append_new(rates, dpb_json_real(rate));
+        json_array_append_new(latencies, dpb_json_real(turn->core_to_core_ns));
     }
     free(k);
-    json_t *made =
-        json_pack("{s:o, s:o, s:o, s:o, s:f}", "block", blocks, "seconds", times, "steps", counts,
-                  "samples_per_s", rates, "parked_s", (double)parked_ns * 1e-9);
+    json_t *made = json_pack("{s:o, s:o, s:o, s:o, s:o, s:f}", "block", blocks, "seconds", times,
+                             "steps", counts, "samples_per_s", rates, "core_to_core_ns", latencies,
+                             "parked_s", (double)parked_ns * 1e-9);
     if (turns->at)
         json_object_set(result, "turns", made);
     json_decref(made);

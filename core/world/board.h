@@ -72,6 +72,8 @@ struct dpb_board_about {
     double usual_s;        /* of the sweep's ended runs; NaN: none has ended, or no sweep */
     uint64_t n_left;       /* runs of the sweep behind this one */
     uint64_t record_bytes; /* of struct dpb_record in the job's version */
+    uint16_t ends[2]; /* the first cores of the first and of the last worker; equal: not known */
+    double core_to_core_ns; /* between these, before any rank was there; NaN: not known */
 };
 
 /* Checkpoints that a restart continues (run.restart). The launcher writes the first two members

@@ -316,17 +316,20 @@ static json_t *emulated_of(const json_t *run)
  * all; null: the cell had none. */
 static json_t *turns_to_json(const struct cell_runs *runs)
 {
-    json_t *blocks = json_array(), *rates = json_array(), *repeats = json_array();
+    json_t *blocks = json_array(), *rates = json_array(), *repeats = json_array(),
+           *latencies = json_array();
     for (size_t i = 0; i < runs->n_ok; i++) {
         json_array_extend(blocks, (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.block"));
         while (json_array_size(repeats) < json_array_size(blocks))
             json_array_append(repeats, json_object_get(runs->ok[i], "repeat"));
         json_array_extend(rates,
                           (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.samples_per_s"));
+        json_array_extend(latencies,
+                          (json_t *)(uintptr_t)dpb_json_at(runs->ok[i], "turns.core_to_core_ns"));
     }
     json_t *made = json_array_size(blocks) > 0
-                       ? json_pack("{s:O, s:O, s:O}", "block", blocks, "repeat", repeats,
-                                   "samples_per_s", rates)
+                       ? json_pack("{s:O, s:O, s:O, s:O}", "block", blocks, "repeat", repeats,
+                                   "samples_per_s", rates, "core_to_core_ns", latencies)
                        : json_null();
     const json_t *planned = runs->n_ok == 1 ? dpb_json_at(runs->ok[0], "turns.planned") : NULL;
     if (planned) {
@@ -337,6 +340,7 @@ static json_t *turns_to_json(const struct cell_runs *runs)
     json_decref(blocks);
     json_decref(repeats);
     json_decref(rates);
+    json_decref(latencies);
     return made;
 }
 

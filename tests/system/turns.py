@@ -155,6 +155,9 @@ class Turns(unittest.TestCase):
         self.assertEqual((code, document["status"]), (0, "ok"), job.err)
         turns, timing = document["turns"], document["timing"]
         self.assertEqual(turns["block"], [3, 5])
+        way = document["core_to_core"] or {"cores": [0, 1], "ns": 1}  # null: others held a core
+        self.assertEqual(way["cores"], [rank["cores"][0] for rank in document["ranks"]])
+        self.assertEqual(len(turns["core_to_core_ns"]), 2)
         self.assertAlmostEqual(float(told), turns["samples_per_s"][0], delta=1e-3 * float(told))
         for steps, seconds, rate in zip(turns["steps"], turns["seconds"], turns["samples_per_s"]):
             self.assertAlmostEqual(rate, 8 * steps / seconds, delta=0.02 * rate)

@@ -17,6 +17,7 @@
 #include "lib/test.h"
 #include "machine/cgroup.h"
 #include "machine/cores.h"
+#include "machine/latency.h"
 
 /* ---- the division -------------------------------------------------------------------------- */
 
@@ -336,6 +337,21 @@ TEST(test_cores_of)
     int status = 0;
     assert_true(wait(&status) > 0);
     assert_int_equal(status, 0);
+}
+
+/* A way takes nanoseconds, and is not known where there are not two cores. */
+TEST(test_core_latency)
+{
+    static const struct dpb_cores_job job = {.n_workers = 2, .learners = 1};
+    uint16_t cores[2];
+    assert_true(isnan(dpb_core_latency_ns(0, 0)));
+    assert_true(isnan(dpb_core_latency_ns(0, UINT16_MAX)));
+    if (dpb_cores_of(&job, 0, &cores[0], 1) == 0 || dpb_cores_of(&job, 1, &cores[1], 1) == 0)
+        skip();
+    double ns = NAN; /* others may hold a core at times */
+    for (int i = 0; i < 1000 && isnan(ns); i++)
+        ns = dpb_core_latency_ns(cores[0], cores[1]);
+    assert_true(ns > 1 && ns < 100000);
 }
 
 TEST_MAIN(NULL, NULL)

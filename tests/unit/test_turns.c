@@ -2,6 +2,7 @@
  * test_turns.c - the measurements of a job that ran in turns: parked time is no step's, and a step
  * that a border cuts counts by its share.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -48,9 +49,9 @@ static struct dpb_board *make_board(const struct dpb_turns *turns, int64_t late_
 }
 
 /* Two turns of 205 ms, another cell's of 305 ms before each, and the end. */
-static struct dpb_turn turns_at[] = {{7, 103 * MS, 408 * MS, 613 * MS},
-                                     {9, 613 * MS, 918 * MS, 1123 * MS},
-                                     {-1, 1123 * MS, 1428 * MS, INT64_MAX}};
+static struct dpb_turn turns_at[] = {{7, 103 * MS, 408 * MS, 613 * MS, 30.0},
+                                     {9, 613 * MS, 918 * MS, 1123 * MS, NAN},
+                                     {-1, 1123 * MS, 1428 * MS, INT64_MAX, NAN}};
 
 TEST(test_parked_time_is_no_steps)
 {
@@ -93,6 +94,9 @@ TEST(test_cut_steps_count_by_their_share)
     json_t *blocks = json_pack("[i, i]", 7, 9);
     assert_true(json_equal(dpb_json_at(result, "turns.block"), blocks));
     json_decref(blocks);
+    json_t *latencies = json_pack("[f, n]", 30.0);
+    assert_true(json_equal(dpb_json_at(result, "turns.core_to_core_ns"), latencies));
+    json_decref(latencies);
     assert_within(dpb_json_number(result, "turns.parked_s"), 0.915, 1e-9);
     free(steps);
     free(rates);
