@@ -15,6 +15,7 @@
 #include "study/document/read.h"
 #include "study/document/setup.h"
 #include "study/document/target.h"
+#include "study/document/core_latency.h"
 #include "study/table/compare_quantities.h"
 
 /* ---- arguments ------------------------------------------------------------------------------ */
@@ -152,6 +153,10 @@ static json_t *differences_of(const json_t *a, const json_t *b, bool same_cells)
                                  list);
     if (!runs)
         compare_runs(a, b, list);
+    double ns_a, ns_b;
+    if (dpb_core_latency_differ(a, b, &ns_a, &ns_b))
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "path", "core_to_core.ns", "a",
+                                              round(ns_a), "b", round(ns_b)));
     return list;
 }
 

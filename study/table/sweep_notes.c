@@ -17,6 +17,7 @@
 #include "study/document/rows.h"
 #include "study/document/spill.h"
 #include "study/document/target.h"
+#include "study/document/core_latency.h"
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
 
@@ -633,6 +634,48 @@ static void note_settings(const struct notes *notes)
         fprintf(notes->out, "- rows differ in settings without a column: %s.\n", text);
 }
 
+/* "; ps_cpu / shm 1.015 [..] near, 0.942 [..] far", of the table's first row and another one. */
+static void add_parts(struct dpb_text *note, const struct notes *notes,
+                      const struct dpb_core_latency *latency, const json_t *first,
+                      const json_t *row)
+{
+    char ratios[2][48];
+    for (int far = 0; far < 2; far++) {
+        struct dpb_comparison comparison;
+        json_t *a = dpb_core_latency_part(first, latency, far == 0),
+               *b = dpb_core_latency_part(row, latency, far == 0);
+        dpb_rates_compare(notes->document, a, notes->document, b, NULL, DPB_MARGIN, &comparison);
+        dpb_rates_ratio(&comparison, ratios[far], sizeof ratios[far]);
+        json_decref(a);
+        json_decref(b);
+    }
+    dpb_text_add(note, "; %s / %s %s near, %s far", strategy_of(row), strategy_of(first), ratios[0],
+                 ratios[1]);
+}
+
+static void note_core_latency(const struct notes *notes)
+{
+    const struct dpb_table_line *lines = notes->table->lines, *first = NULL;
+    struct dpb_core_latency latency;
+    char text[NOTE];
+    struct dpb_text note = dpb_text_in(text, sizeof text);
+    if (!dpb_core_latency_changed(notes->document, &latency))
+        return;
+    dpb_text_add(&note,
+                 "- the machine changed: from core to core it took %.0f ns in %zu %s (near) and "
+                 "%.0f ns in %zu (far), as when a hypervisor moves its processors between caches",
+                 latency.near_ns, latency.n_near, latency.turns ? "turns" : "starts of runs",
+                 latency.far_ns, latency.n_far);
+    for (size_t i = 0; i < notes->table->n && latency.turns; i++) {
+        if (lines[i].failed)
+            continue;
+        if (first && strcmp(strategy_of(first->row), strategy_of(lines[i].row)) != 0)
+            add_parts(&note, notes, &latency, first->row, lines[i].row);
+        first = first ? first : &lines[i];
+    }
+    fprintf(notes->out, "%s.\n", text);
+}
+
 static void note_launch(const struct notes *notes)
 {
     const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
@@ -674,6 +717,7 @@ void dpb_sweep_notes(const json_t *document, FILE *out)
         note_learning(&notes);
         note_emulation(&notes);
         note_settings(&notes);
+        note_core_latency(&notes);
         note_launch(&notes);
         dpb_target_notes(document, out);
     }

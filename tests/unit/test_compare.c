@@ -254,6 +254,27 @@ TEST(doubtful_rates_conclude_nothing)
     assert_string_equal(json_string_value(json_array_get(doubts, 0)), "timed too shortly");
 }
 
+/* Two runs between which the host has moved the processors to other caches. */
+TEST(core_latency_is_a_difference)
+{
+    static const double latencies[][2] = {{26.4, 152.6}, {26, 51}, {NAN, 150}};
+    for (size_t i = 0; i < sizeof latencies / sizeof *latencies; i++) {
+        bool regression;
+        json_t *runs[2];
+        for (int k = 0; k < 2; k++) {
+            runs[k] = run_of(100, "shm");
+            json_object_set_new(runs[k], "core_to_core",
+                                isnan(latencies[i][k]) ? json_null()
+                                                       : json_pack("{s:[i, i], s:f}", "cores", 0, 1,
+                                                                   "ns", latencies[i][k]));
+        }
+        char *text = printed_as(compare(runs[0], runs[1], NAN, &regression), dpb_compare_print);
+        const char *line = strstr(text, "core_to_core.ns");
+        assert_int_equal(line != NULL, i == 0);
+        assert_true(!line || strstr(line, " 26.0 | 153.0\n"));
+    }
+}
+
 /* Of GPUs that workers share in one way in A and in another in B, as in a sweep's table. */
 TEST(unlike_sharing_concludes_nothing)
 {

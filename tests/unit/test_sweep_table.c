@@ -129,6 +129,56 @@ TEST(rows_that_did_not_learn_are_marked)
     }
 }
 
+/* Turns of two cells: in the first blocks the cores are near, in the last `far` ones not, and the
+ * ratio is another one. */
+TEST(core_latency_that_changed_is_said)
+{
+    enum { BLOCKS = 40 };
+    for (int far = 0; far <= BLOCKS; far += 1 + (far > 2) * 12) {
+        struct study s = race("replicated,shm", 1, (const double[]){1000, 1000});
+        dpb_each_item(json_object_get(s.document, "runs"), i, run) {
+            json_t *blocks = json_array(), *rates = json_array(), *latencies = json_array();
+            for (int k = 0; k < BLOCKS; k++) {
+                const bool is_far = k >= BLOCKS - far;
+                json_array_append_new(blocks, json_integer(k));
+                json_array_append_new(rates, json_real(i == 0 ? 1000 : is_far ? 1250 : 800));
+                json_array_append_new(latencies, json_real(is_far ? 150 : 30 + k % 3));
+            }
+            json_object_set_new(run, "turns",
+                                json_pack("{s:o, s:o, s:o}", "block", blocks, "samples_per_s",
+                                          rates, "core_to_core_ns", latencies));
+            json_object_set_new(run, "core_to_core",
+                                json_pack("{s:[i, i], s:f}", "cores", 0, 1, "ns", 30.0));
+        }
+        char *text = table_of(&s);
+        if ((strstr(text, "- the machine changed") != NULL) != (far >= 2 && far < BLOCKS))
+            fail_msg("%d blocks:\n%s", far, text);
+        if (far == 16)
+            expect_said(text, "- the machine changed: from core to core it took 31 ns in 48 turns "
+                              "(near) and 150 ns in 32 (far), as when a hypervisor moves its "
+                              "processors between caches; shm / replicated 0.800 [0.800..0.800] "
+                              "near, 1.250 [1.250..1.250] far.");
+    }
+}
+
+/* Starts of runs count where there are no turns; those on other cores do not. */
+TEST(core_latency_of_repeats_is_said)
+{
+    for (int other = 0; other < 2; other++) {
+        struct study s = race("replicated,shm", 3, (const double[]){10, 11, 12, 10, 11, 12});
+        dpb_each_item(json_object_get(s.document, "runs"), i, run)
+            json_object_set_new(run, "core_to_core",
+                                json_pack("{s:[i, i], s:f}", "cores", 0, i < 2 && other ? 2 : 1,
+                                          "ns", i < 2 ? 160.0 : 25.0));
+        char *text = table_of(&s);
+        if (other)
+            assert_null(strstr(text, "- the machine changed"));
+        else
+            expect_said(text, "- the machine changed: from core to core it took 25 ns in 4 starts "
+                              "of runs (near) and 160 ns in 2 (far), as");
+    }
+}
+
 /* Three repeats each; what is said of shm and replicated. */
 TEST(winners_are_shown_by_intervals)
 {

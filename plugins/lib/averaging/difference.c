@@ -22,7 +22,7 @@ struct difference {
      * meeting the exchange before it. Their numbers rise from `bind` on. */
     struct moment now, before;
     /* By bucket: rounds of the exchange under way whose sum is known. None is above that of the
-     * bucket before, since a flag that says of a bucket that it was answered says it of all before. */
+     * bucket before: the flag that says of a bucket that it was answered says it of all before. */
     uint32_t *taken;
 };
 
