@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/derive.h"
 #include "record/why.h"
+#include "study/document/core_latency.h"
 #include "study/document/learning.h"
 #include "study/document/published.h"
 #include "study/document/quantity.h"
@@ -17,7 +18,6 @@
 #include "study/document/rows.h"
 #include "study/document/spill.h"
 #include "study/document/target.h"
-#include "study/document/core_latency.h"
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"
 
@@ -634,28 +634,42 @@ static void note_settings(const struct notes *notes)
         fprintf(notes->out, "- rows differ in settings without a column: %s.\n", text);
 }
 
-/* "; ps_cpu / shm 1.015 [..] near, 0.942 [..] far", of the table's first row and another one. */
+/* "; 2 workers: ps_cpu / shm 1.015 [..] near, 0.942 [..] far"; nothing where the rows share too few
+ * turns of a kind. */
 static void add_parts(struct dpb_text *note, const struct notes *notes,
-                      const struct dpb_core_latency *latency, const json_t *first,
-                      const json_t *row)
+                      const struct dpb_core_latency *latency, const struct dpb_table_line *first,
+                      const struct dpb_table_line *line)
 {
+    const double workers = dpb_json_number(line->row, "workers");
     char ratios[2][48];
     for (int far = 0; far < 2; far++) {
-        struct dpb_comparison comparison;
-        json_t *a = dpb_core_latency_part(first, latency, far == 0),
-               *b = dpb_core_latency_part(row, latency, far == 0);
+        struct dpb_comparison comparison = {0};
+        json_t *a = dpb_core_latency_part(first->row, latency, far == 0),
+               *b = dpb_core_latency_part(line->row, latency, far == 0);
         dpb_rates_compare(notes->document, a, notes->document, b, NULL, DPB_MARGIN, &comparison);
         dpb_rates_ratio(&comparison, ratios[far], sizeof ratios[far]);
         json_decref(a);
         json_decref(b);
+        if (!comparison.of_blocks)
+            return;
     }
-    dpb_text_add(note, "; %s / %s %s near, %s far", strategy_of(row), strategy_of(first), ratios[0],
-                 ratios[1]);
+    dpb_text_add(note, "; %.0f worker%s%s%s: %s / %s %s near, %s far", workers,
+                 workers == 1 ? "" : "s", line->group[0] ? ", " : "", line->group,
+                 strategy_of(line->row), strategy_of(first->row), ratios[0], ratios[1]);
+}
+
+/* The first row with the workers and the group of row i; it may be row i. */
+static const struct dpb_table_line *first_of(const struct dpb_table *table, size_t i)
+{
+    const double workers = dpb_json_number(table->lines[i].row, "workers");
+    size_t k = 0;
+    while (k < i && !is_candidate(&table->lines[k], workers, table->lines[i].group))
+        k++;
+    return &table->lines[k];
 }
 
 static void note_core_latency(const struct notes *notes)
 {
-    const struct dpb_table_line *lines = notes->table->lines, *first = NULL;
     struct dpb_core_latency latency;
     char text[NOTE];
     struct dpb_text note = dpb_text_in(text, sizeof text);
@@ -667,11 +681,10 @@ static void note_core_latency(const struct notes *notes)
                  latency.near_ns, latency.n_near, latency.turns ? "turns" : "starts of runs",
                  latency.far_ns, latency.n_far);
     for (size_t i = 0; i < notes->table->n && latency.turns; i++) {
-        if (lines[i].failed)
-            continue;
-        if (first && strcmp(strategy_of(first->row), strategy_of(lines[i].row)) != 0)
-            add_parts(&note, notes, &latency, first->row, lines[i].row);
-        first = first ? first : &lines[i];
+        const struct dpb_table_line *line = &notes->table->lines[i],
+                                    *first = first_of(notes->table, i);
+        if (!line->failed && strcmp(strategy_of(first->row), strategy_of(line->row)) != 0)
+            add_parts(&note, notes, &latency, first, line);
     }
     fprintf(notes->out, "%s.\n", text);
 }

@@ -130,17 +130,24 @@ TEST(rows_that_did_not_learn_are_marked)
 }
 
 /* Turns of two cells: in the first blocks the cores are near, in the last `far` ones not, and the
- * ratio is another one. */
+ * ratio is another one. Then the cells share no far block. */
 TEST(core_latency_that_changed_is_said)
 {
     enum { BLOCKS = 40 };
-    for (int far = 0; far <= BLOCKS; far += 1 + (far > 2) * 12) {
+    static const struct {
+        int far;
+        bool apart, said;
+    } rows[] = {{0, false, false}, {1, false, false}, {2, false, true},  {16, false, true},
+                {16, true, true},  {38, false, true}, {40, false, false}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        const int far = rows[r].far;
         struct study s = race("replicated,shm", 1, (const double[]){1000, 1000});
         dpb_each_item(json_object_get(s.document, "runs"), i, run) {
             json_t *blocks = json_array(), *rates = json_array(), *latencies = json_array();
             for (int k = 0; k < BLOCKS; k++) {
                 const bool is_far = k >= BLOCKS - far;
-                json_array_append_new(blocks, json_integer(k));
+                json_array_append_new(
+                    blocks, json_integer(rows[r].apart && is_far ? k + 1000 * (json_int_t)i : k));
                 json_array_append_new(rates, json_real(i == 0 ? 1000 : is_far ? 1250 : 800));
                 json_array_append_new(latencies, json_real(is_far ? 150 : 30 + k % 3));
             }
@@ -151,13 +158,15 @@ TEST(core_latency_that_changed_is_said)
                                 json_pack("{s:[i, i], s:f}", "cores", 0, 1, "ns", 30.0));
         }
         char *text = table_of(&s);
-        if ((strstr(text, "- the machine changed") != NULL) != (far >= 2 && far < BLOCKS))
-            fail_msg("%d blocks:\n%s", far, text);
-        if (far == 16)
+        if ((strstr(text, "- the machine changed") != NULL) != rows[r].said)
+            fail_msg("row %zu:\n%s", r, text);
+        if (rows[r].apart)
+            expect_said(text, "moves its processors between caches.");
+        else if (far == 16)
             expect_said(text, "- the machine changed: from core to core it took 31 ns in 48 turns "
                               "(near) and 150 ns in 32 (far), as when a hypervisor moves its "
-                              "processors between caches; shm / replicated 0.800 [0.800..0.800] "
-                              "near, 1.250 [1.250..1.250] far.");
+                              "processors between caches; 2 workers: shm / replicated 0.800 "
+                              "[0.800..0.800] near, 1.250 [1.250..1.250] far.");
     }
 }
 
