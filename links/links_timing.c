@@ -1,14 +1,13 @@
 /* links_timing.c - windows of repeated work, and threads that are bound to cores. */
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/stats.h"
 #include "links/links.h"
+#include "machine/cores.h"
 
 struct dpb_links_value dpb_links_nothing(void)
 {
@@ -111,26 +110,6 @@ static void *member_main(void *member_)
     return NULL;
 }
 
-static int start_member(struct member *member, uint16_t cpu)
-{
-    pthread_attr_t attributes;
-    size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
-    cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
-    if (!set)
-        return ENOMEM;
-    CPU_ZERO_S(bytes, set);
-    CPU_SET_S(cpu, bytes, set);
-    int error = pthread_attr_init(&attributes);
-    if (error == 0) {
-        error = pthread_attr_setaffinity_np(&attributes, bytes, set);
-        if (error == 0)
-            error = pthread_create(&member->thread, &attributes, member_main, member);
-        pthread_attr_destroy(&attributes);
-    }
-    CPU_FREE(set);
-    return error;
-}
-
 dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member member, void *context)
 {
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, CLOSED};
@@ -142,7 +121,7 @@ dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member mem
         struct member *one = &members[n_started];
         *one =
             (struct member){.gate = &gate, .run = member, .context = context, .number = n_started};
-        int error = start_member(one, cpus[n_started]);
+        int error = dpb_cores_start_thread(cpus[n_started], member_main, one, &one->thread);
         if (error != 0)
             status = dpb_fail(DPB_FAILED, "cannot start a thread on hardware thread %u: %s",
                               cpus[n_started], strerror(error));

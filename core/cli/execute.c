@@ -47,7 +47,6 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
-/* While no rank is there. */
 static void measure_core_latency(const struct dpb_experiment *experiment,
                                  struct dpb_board_about *about)
 {

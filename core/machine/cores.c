@@ -152,6 +152,26 @@ dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
     return DPB_OK;
 }
 
+int dpb_cores_start_thread(uint16_t cpu, void *(*body)(void *), void *argument, pthread_t *thread)
+{
+    pthread_attr_t attributes;
+    size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
+    cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
+    if (!set)
+        return ENOMEM;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(cpu, bytes, set);
+    int error = pthread_attr_init(&attributes);
+    if (error == 0) {
+        error = pthread_attr_setaffinity_np(&attributes, bytes, set);
+        if (error == 0)
+            error = pthread_create(thread, &attributes, body, argument);
+        pthread_attr_destroy(&attributes);
+    }
+    CPU_FREE(set);
+    return error;
+}
+
 uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,
                       uint32_t capacity)
 {

@@ -6,6 +6,7 @@
 #define DPB_CORE_MACHINE_CORES_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,9 @@ struct dpb_cores_share dpb_cores_place(uint32_t n_cores, const struct dpb_cores_
 /* Binds the process to its share; where there are not enough cores, to none. */
 dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
                           struct dpb_cores_share *share);
+
+/* Starts a thread that is bound to a hardware thread, as the system numbers them. An errno. */
+int dpb_cores_start_thread(uint16_t cpu, void *(*body)(void *), void *argument, pthread_t *thread);
 
 /* Memory of the NUMA nodes that hardware threads are on: what a process bound to them has near it.
  * 0: not known. */

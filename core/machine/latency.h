@@ -7,10 +7,9 @@
 
 #include <stdint.h>
 
-/* Nanoseconds that a cache line takes from hardware thread `a` to `b` (by the system's numbers),
- * while nothing else runs there: the least mean of some hundred passes. Two threads of the process
- * pass it to and fro, for 0.1 ms, at most 2 ms. NaN: not known; they are one, are not usable here,
- * or others hold them. */
+/* Nanoseconds that a cache line takes from hardware thread `a` to `b`, by the system's numbers: the
+ * least mean of some hundred passes by two threads, in 0.1 ms, at most 2 ms. NaN: not known; they
+ * are one, are not usable here, or others hold them. */
 double dpb_core_latency_ns(uint16_t a, uint16_t b);
 
 #endif
