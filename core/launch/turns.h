@@ -16,9 +16,8 @@
  * between any two instructions. While the job is parked, no deadline of the launcher passes.
  * An end of the job, a signal and a kill continue the ranks first.
  *
- * The launcher samples load and run.monitor while the ranks stand, just before `go` and just after
- * `park`; in a long turn run.monitor also between the two. Before a turn it also measures
- * the latency between two of the job's cores.
+ * While the ranks stand the launcher measures the latency between cores before `go`, and samples
+ * load and run.monitor before `go` and after `park`; in a long turn run.monitor also between them.
  */
 #ifndef DPB_CORE_LAUNCH_TURNS_H
 #define DPB_CORE_LAUNCH_TURNS_H

@@ -18,46 +18,36 @@ static bool has_turns(const json_t *document)
     return turns;
 }
 
-static void add(double *latencies, size_t *n, const json_t *ns)
-{
-    if (json_is_number(ns) && latencies)
-        latencies[*n] = json_number_value(ns);
-    *n += json_is_number(ns) ? 1 : 0;
-}
-
-/* Fills `latencies` (NULL: counts them) with those on the cores and machine of the first run. */
-static size_t list_latencies(const json_t *document, bool turns, double *latencies)
+/* Those on the cores and the machine of the first run, from the shortest to the longest; *n of
+ * them. @owned. */
+static double *sorted_latencies(const json_t *document, bool turns, size_t *n)
 {
     const json_t *first = NULL;
-    size_t n = 0;
+    json_t *all = json_array();
+    size_t n_all;
     dpb_each_item(json_object_get(document, "runs"), i, run) {
-        const json_t *cores = dpb_json_at(run, "core_to_core.cores"),
-                     *of_turns = dpb_json_at(run, "turns.core_to_core_ns");
+        const json_t *cores = dpb_json_at(run, "core_to_core.cores");
         first = first || !cores ? first : run;
         if (!cores || !json_equal(cores, dpb_json_at(first, "core_to_core.cores")) ||
             strcmp(dpb_json_text(run, "machine.host", ""),
                    dpb_json_text(first, "machine.host", "")) != 0)
             continue;
-        if (!turns)
-            add(latencies, &n, dpb_json_at(run, "core_to_core.ns"));
-        for (size_t k = 0; turns && k < json_array_size(of_turns); k++)
-            add(latencies, &n, json_array_get(of_turns, k));
+        if (turns)
+            json_array_extend(all, (json_t *)(uintptr_t)dpb_json_at(run, "turns.core_to_core_ns"));
+        else
+            json_array_append(all, (json_t *)(uintptr_t)dpb_json_at(run, "core_to_core.ns"));
     }
     if (!json_object_get(document, "runs"))
-        add(latencies, &n, dpb_json_at(document, "core_to_core.ns"));
-    return n;
-}
-
-/* From the shortest to the longest. @owned; NULL: there is none. */
-static double *sorted_latencies(const json_t *document, bool turns, size_t *n)
-{
-    *n = list_latencies(document, turns, NULL);
-    double *latencies = *n > 0 ? calloc(*n, sizeof *latencies) : NULL;
-    if (latencies) {
-        list_latencies(document, turns, latencies);
-        dpb_sort(latencies, *n);
-    }
-    return latencies;
+        json_array_append(all, (json_t *)(uintptr_t)dpb_json_at(document, "core_to_core.ns"));
+    double *ns = dpb_json_numbers(all, "", &n_all);
+    json_decref(all);
+    *n = 0;
+    for (size_t i = 0; i < n_all; i++)
+        if (isfinite(ns[i]))
+            ns[(*n)++] = ns[i];
+    if (*n > 0)
+        dpb_sort(ns, *n);
+    return ns;
 }
 
 bool dpb_core_latency_changed(const json_t *document, struct dpb_core_latency *latency)
@@ -65,9 +55,7 @@ bool dpb_core_latency_changed(const json_t *document, struct dpb_core_latency *l
     size_t n;
     *latency = (struct dpb_core_latency){.turns = has_turns(document)};
     double *of = sorted_latencies(document, latency->turns, &n);
-    if (!of)
-        return false;
-    latency->most_near_ns = far_factor * of[0];
+    latency->most_near_ns = n > 0 ? far_factor * of[0] : NAN;
     for (size_t i = 0; i < n; i++) {
         const bool near = of[i] <= latency->most_near_ns;
         *(near ? &latency->n_near : &latency->n_far) += 1;
@@ -85,7 +73,7 @@ bool dpb_core_latency_differ(const json_t *a, const json_t *b, double *ns_a, dou
     size_t n_a, n_b;
     double *of_a = sorted_latencies(a, has_turns(a), &n_a),
            *of_b = sorted_latencies(b, has_turns(b), &n_b);
-    const bool both = of_a && of_b;
+    const bool both = n_a > 0 && n_b > 0;
     *ns_a = both ? of_a[n_a / 2] : NAN;
     *ns_b = both ? of_b[n_b / 2] : NAN;
     free(of_a);

@@ -11,11 +11,11 @@
 #include "base/text.h"
 #include "record/series.h"
 #include "study/document/cells.h"
+#include "study/document/core_latency.h"
 #include "study/document/rates.h"
 #include "study/document/read.h"
 #include "study/document/setup.h"
 #include "study/document/target.h"
-#include "study/document/core_latency.h"
 #include "study/table/compare_quantities.h"
 
 /* ---- arguments ------------------------------------------------------------------------------ */
